@@ -1,0 +1,249 @@
+"""What to do with deliveries: run them, try again, or put them aside, and never lose one.
+
+An outage (Unavailable, a timeout, a broken connection) is retried for as long as it lasts, with the offset kept.
+A message that fails otherwise is tried `attempts` times and then dead-lettered. When dead letters come in a row,
+something systemic is wrong, and the topic is not drained into its dead letters: the message at hand is then
+retried like in an outage until one succeeds.
+"""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from typing import Final
+
+import structlog
+from pydantic import BaseModel, ConfigDict
+
+from kbmesh.errors import KbmeshError, Poison, Unavailable
+from kbmesh.messaging.consumer import Consumer, Delivery, Message
+from kbmesh.messaging.producer import Outgoing, Producer
+from kbmesh.messaging.topics import Topics
+from kbmesh.observability import tracing
+
+log = structlog.get_logger(__name__)
+
+Handle = Callable[[Message], Awaitable[None]]
+HandleBatch = Callable[[Sequence[Message]], Awaitable[None]]
+OnDead = Callable[[Message, Exception], Awaitable[None]]
+
+TRANSIENT: Final = (Unavailable, OSError, TimeoutError)
+
+
+class RetrySettings(BaseModel):
+    """Times in seconds."""
+
+    model_config = ConfigDict(frozen=True)
+
+    attempts: int = 3
+    backoff_min_s: float = 0.2
+    backoff_max_s: float = 30
+    dead_letters_in_a_row: int = 20
+    stop_timeout_s: float = 20
+    """How long work in flight may go on after a stop was asked for."""
+
+
+class _Processor:
+    """Runs handlers over messages of one consumer, with retries and the dead letter."""
+
+    def __init__(
+        self, dead_letters: Producer, retry: RetrySettings, stop: asyncio.Event, on_dead: OnDead | None
+    ) -> None:
+        self._dead_letters = dead_letters
+        self._retry = retry
+        self._stop = stop
+        self._on_dead = on_dead
+        self._dead_in_a_row = 0
+
+    async def process(self, delivery: Delivery, handle: Handle) -> None:
+        """Returns when the message has been handled or dead-lettered, or is to be left because of a stop."""
+        message = delivery.message
+        attempts = 0
+        async for _ in self._backing_off():
+            try:
+                with tracing.consuming(message.headers, f"process {message.topic}"):
+                    await handle(message)
+            except TRANSIENT as error:
+                log.warning("dependency_unavailable", **message.ids, error=_name(error))
+            except Exception as error:
+                attempts += 1
+                log.warning("message_failed", **message.ids, error=_name(error), attempts=attempts, exc_info=True)
+                if not isinstance(error, Poison) and attempts < self._retry.attempts:
+                    continue
+                if self._dead_in_a_row >= self._retry.dead_letters_in_a_row:
+                    log.error("dead_letter_breaker_open", **message.ids, in_a_row=self._dead_in_a_row)
+                    continue
+                if await self._bury(message, error, attempts):
+                    delivery.done()
+                return
+            else:
+                self._dead_in_a_row = 0
+                delivery.done()
+                return
+
+    async def process_batch(self, deliveries: Sequence[Delivery], handle: HandleBatch) -> None:
+        """As `process`, for many at once; if that fails they are handled one by one: only the bad one suffers."""
+        async for _ in self._backing_off():
+            try:
+                await handle([delivery.message for delivery in deliveries])
+            except TRANSIENT as error:
+                log.warning("dependency_unavailable", messages=len(deliveries), error=_name(error))
+            except Exception as error:
+                log.info("batch_taken_apart", messages=len(deliveries), error=_name(error))
+                for delivery in deliveries:
+                    await self.process(delivery, lambda message: handle([message]))
+                return
+            else:
+                self._dead_in_a_row = 0
+                for delivery in deliveries:
+                    delivery.done()
+                return
+
+    async def _backing_off(self) -> AsyncIterator[None]:
+        """Yields for each try, with growing pauses between, until `stop`."""
+        delay = self._retry.backoff_min_s
+        yield
+        while not self._stop.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), delay * random.uniform(0.5, 1))  # noqa: S311 - jitter
+                return
+            yield
+            delay = min(delay * 2, self._retry.backoff_max_s)
+
+    async def _bury(self, message: Message, error: Exception, attempts: int) -> bool:
+        self._dead_in_a_row += 1
+        async for _ in self._backing_off():
+            try:
+                if self._on_dead is not None:
+                    await self._on_dead(message, error)
+                if await self._dead_letters.send([_dead_letter(message, error, attempts)]) == [True]:
+                    log.error("message_dead_lettered", **message.ids, error=_name(error))
+                    return True
+            except TRANSIENT as outage:
+                log.warning("dependency_unavailable", **message.ids, error=_name(outage))
+        return False
+
+
+def _name(error: Exception) -> str:
+    return error.code if isinstance(error, KbmeshError) else type(error).__name__
+
+
+def _dead_letter(message: Message, error: Exception, attempts: int) -> Outgoing:
+    """The message as it came, with the story of its failure beside it."""
+    headers = {
+        **message.headers,
+        "kbmesh-dlq-topic": message.topic.encode(),
+        "kbmesh-dlq-partition": str(message.partition).encode(),
+        "kbmesh-dlq-offset": str(message.offset).encode(),
+        "kbmesh-dlq-timestamp-ms": str(message.timestamp_ms).encode(),
+        "kbmesh-dlq-error": _name(error).encode(),
+        "kbmesh-dlq-attempts": str(attempts).encode(),
+        "kbmesh-dlq-failed-at": datetime.now(UTC).isoformat().encode(),
+    }
+    return Outgoing(Topics.dead_letter(message.topic), message.key, message.value, headers)
+
+
+async def run_serial(
+    consumer: Consumer,
+    handle: Handle,
+    dead_letters: Producer,
+    *,
+    concurrency: int,
+    retry: RetrySettings,
+    stop: asyncio.Event,
+    on_dead: OnDead | None = None,
+) -> None:
+    """Handles the messages of one partition in order, up to `concurrency` partitions at once, until `stop`."""
+    processor = _Processor(dead_letters, retry, stop, on_dead)
+    slots = asyncio.Semaphore(concurrency)
+    backlogs: dict[tuple[str, int], deque[Delivery]] = {}
+
+    async def work(partition: tuple[str, int]) -> None:
+        backlog = backlogs[partition]
+        while backlog and not stop.is_set():
+            async with slots:
+                delivery = backlog.popleft()
+                if delivery.begin():
+                    await processor.process(delivery, handle)
+        del backlogs[partition]
+
+    async with consumer.running(), _bounded_tasks(retry.stop_timeout_s) as tasks:
+        async for delivery in _until(stop, consumer):
+            partition = (delivery.message.topic, delivery.message.partition)
+            if partition in backlogs:
+                backlogs[partition].append(delivery)
+            else:
+                backlogs[partition] = deque([delivery])
+                tasks.create_task(work(partition))
+
+
+async def run_batched(
+    consumer: Consumer,
+    handle: HandleBatch,
+    dead_letters: Producer,
+    *,
+    size: int,
+    linger_s: float,
+    in_flight: int,
+    weigh: Callable[[Message], int],
+    retry: RetrySettings,
+    stop: asyncio.Event,
+    on_dead: OnDead | None = None,
+) -> None:
+    """Handles messages in batches across partitions, until `stop`.
+
+    A batch is closed once its weight reaches `size`, or `linger_s` after its first message; up to `in_flight`
+    batches run at once, so one partition's messages may be handled out of order.
+    """
+    processor = _Processor(dead_letters, retry, stop, on_dead)
+    slots = asyncio.Semaphore(in_flight)
+
+    async def fill(batch: list[Delivery]) -> None:
+        weight = weigh(batch[0].message)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(linger_s):
+                while weight < size:
+                    delivery = await consumer.next()
+                    batch.append(delivery)
+                    weight += weigh(delivery.message)
+
+    async def work(batch: list[Delivery]) -> None:
+        try:
+            if begun := [delivery for delivery in batch if delivery.begin()]:
+                await processor.process_batch(begun, handle)
+        finally:
+            slots.release()
+
+    async with consumer.running(), _bounded_tasks(retry.stop_timeout_s) as tasks:
+        async for delivery in _until(stop, consumer):
+            batch = [delivery]
+            await fill(batch)
+            await slots.acquire()
+            tasks.create_task(work(batch))
+
+
+@asynccontextmanager
+async def _bounded_tasks(timeout_s: float) -> AsyncIterator[asyncio.TaskGroup]:
+    """Tasks that have `timeout_s` to finish once the body is left; what is then unfinished is redelivered."""
+    try:
+        async with asyncio.timeout(None) as limit, asyncio.TaskGroup() as tasks:
+            yield tasks
+            limit.reschedule(asyncio.get_running_loop().time() + timeout_s)
+    except TimeoutError:
+        log.warning("work_cut_short", timeout_s=timeout_s)
+
+
+async def _until(stop: asyncio.Event, consumer: Consumer) -> AsyncIterator[Delivery]:
+    stopped = asyncio.ensure_future(stop.wait())
+    try:
+        while not stop.is_set():
+            delivery = asyncio.ensure_future(consumer.next())
+            await asyncio.wait([delivery, stopped], return_when=asyncio.FIRST_COMPLETED)
+            if not delivery.done():
+                delivery.cancel()
+                return
+            yield delivery.result()
+    finally:
+        stopped.cancel()

@@ -1,0 +1,15 @@
+"""What the gRPC servers and clients of the services have in common."""
+
+from kbmesh.rpc.channel import ChannelSettings, open_channel
+from kbmesh.rpc.interceptor import current_principal, forwarded_metadata
+from kbmesh.rpc.server import GrpcServer, GrpcSettings, serve
+
+__all__ = [
+    "ChannelSettings",
+    "GrpcServer",
+    "GrpcSettings",
+    "current_principal",
+    "forwarded_metadata",
+    "open_channel",
+    "serve",
+]

@@ -1,0 +1,80 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from typing import Any, Final
+
+import grpc
+import structlog
+
+from kbmesh.auth import Authenticator, Principal
+from kbmesh.errors import DeadlineExceeded, KbmeshError
+from kbmesh.observability import tracing
+from kbmesh.rpc.status import to_status
+
+log = structlog.get_logger(__name__)
+
+_principal: ContextVar[Principal] = ContextVar("principal")
+_authorization: ContextVar[str | None] = ContextVar("authorization", default=None)
+
+# Probes and tools ask these before they have a token; they tell nothing about data.
+OPEN_SERVICES: Final = ("/grpc.health.v1.Health/", "/grpc.reflection.")
+
+
+def current_principal() -> Principal:
+    """Who makes the current call."""
+    return _principal.get()
+
+
+def forwarded_metadata() -> tuple[tuple[str, str], ...]:
+    """Metadata for a call to another service on behalf of the current caller: the token and the trace."""
+    authorization = _authorization.get()
+    identity = (("authorization", authorization),) if authorization is not None else ()
+    return identity + tuple(tracing.inject().items())
+
+
+class CallInterceptor(grpc.aio.ServerInterceptor):
+    """Around every unary call: identity, deadline, trace, and typed errors turned into statuses."""
+
+    def __init__(self, authenticator: Authenticator, max_deadline_s: float) -> None:
+        self._authenticator = authenticator
+        self._max_deadline_s = max_deadline_s
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        handler = await continuation(handler_call_details)
+        method: str = handler_call_details.method
+        if handler is None or method.startswith(OPEN_SERVICES):
+            return handler
+        metadata = {
+            key: value for key, value in handler_call_details.invocation_metadata or () if isinstance(value, str)
+        }
+
+        async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+            try:
+                with tracing.serving(metadata, method):
+                    async with asyncio.timeout(self._limit(context)):
+                        authorization = metadata.get("authorization")
+                        _principal.set(await self._authenticator.authenticate(authorization))
+                        _authorization.set(authorization)
+                        return await handler.unary_unary(request, context)
+            except KbmeshError as error:
+                failure = error
+            except TimeoutError:
+                failure = DeadlineExceeded("the call took longer than its deadline")
+            except Exception as error:
+                log.exception("call_failed", method=method, error=type(error).__name__)
+                failure = KbmeshError("internal error; the log has the details")
+            return await context.abort_with_status(to_status(failure))
+
+        return grpc.unary_unary_rpc_method_handler(
+            call,
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )
+
+    def _limit(self, context: grpc.aio.ServicerContext[Any, Any]) -> float:
+        remaining = context.time_remaining()
+        return self._max_deadline_s if remaining is None else min(remaining, self._max_deadline_s)

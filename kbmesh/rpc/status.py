@@ -1,0 +1,46 @@
+"""Typed errors as gRPC statuses: the code as a google.rpc.ErrorInfo, so that clients need not read sentences."""
+
+from typing import Final
+
+import grpc
+from google.protobuf import any_pb2
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+from kbmesh import errors
+
+DOMAIN: Final = "kbmesh"
+
+_CODES: Final[dict[type[errors.KbmeshError], int]] = {
+    errors.InvalidArgument: code_pb2.INVALID_ARGUMENT,
+    errors.TooLarge: code_pb2.INVALID_ARGUMENT,
+    errors.UnsupportedType: code_pb2.INVALID_ARGUMENT,
+    errors.Unauthenticated: code_pb2.UNAUTHENTICATED,
+    errors.PermissionDenied: code_pb2.PERMISSION_DENIED,
+    errors.NotFound: code_pb2.NOT_FOUND,
+    errors.Conflict: code_pb2.ABORTED,
+    errors.ResourceExhausted: code_pb2.RESOURCE_EXHAUSTED,
+    errors.DeadlineExceeded: code_pb2.DEADLINE_EXCEEDED,
+    errors.Unavailable: code_pb2.UNAVAILABLE,
+}
+
+
+def to_status(error: errors.KbmeshError) -> grpc.Status:
+    """The status to abort a call with."""
+    detail = any_pb2.Any()
+    detail.Pack(error_details_pb2.ErrorInfo(reason=error.code.upper(), domain=DOMAIN))
+    code = _CODES.get(type(error), code_pb2.INTERNAL)
+    status: grpc.Status = rpc_status.to_status(
+        status_pb2.Status(code=code, message=error.detail, details=[detail])
+    )
+    return status
+
+
+def reason(error: grpc.Call) -> str | None:
+    """The error code that a server of this project put into `error`, in upper case; None if there is none."""
+    status = rpc_status.from_call(error)
+    for detail in status.details if status is not None else ():
+        info = error_details_pb2.ErrorInfo()
+        if detail.Unpack(info) and info.domain == DOMAIN:
+            return str(info.reason)
+    return None
