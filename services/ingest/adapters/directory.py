@@ -1,0 +1,86 @@
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
+from uuid import uuid4
+
+from kbmesh.errors import NotFound, Unavailable
+
+
+class DirectoryStore:
+    """Objects as files under one directory, for a single machine. A file appears whole or not at all."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root.resolve()
+
+    async def put(self, key: str, body: AsyncIterator[bytes]) -> None:
+        target = self._path(key)
+        incoming = self._root / ".incoming" / uuid4().hex
+        with _translated():
+            file = await asyncio.to_thread(_create, incoming)
+        try:
+            async for data in body:
+                with _translated():
+                    await asyncio.to_thread(file.write, data)
+            with _translated():
+                await asyncio.to_thread(_finish, file, incoming, target)
+        finally:
+            file.close()
+            incoming.unlink(missing_ok=True)
+
+    async def fetch(self, key: str, path: Path) -> None:
+        with _translated():
+            await asyncio.to_thread(shutil.copyfile, self._path(key), path)
+
+    async def delete(self, key: str) -> None:
+        with _translated():
+            await asyncio.to_thread(self._path(key).unlink, missing_ok=True)
+
+    async def check(self) -> None:
+        with _translated():
+            await asyncio.to_thread(_probe, self._root)
+
+    def _path(self, key: str) -> Path:
+        path = (self._root / key).resolve()
+        if not path.is_relative_to(self._root) or path == self._root:
+            raise NotFound("no such object", code="object_not_found")
+        return path
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise NotFound("no such object", code="object_not_found") from error
+    except OSError as error:
+        detail = f"the object store cannot be used: {os.strerror(error.errno or 0)}"
+        raise Unavailable(detail, code="store_unavailable") from error
+
+
+def _create(path: Path) -> IO[bytes]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.open("xb")
+
+
+def _finish(file: IO[bytes], incoming: Path, target: Path) -> None:
+    """Makes the file durable before it gets its name, and then the name."""
+    file.flush()
+    os.fsync(file.fileno())
+    target.parent.mkdir(parents=True, exist_ok=True)
+    incoming.replace(target)
+    directory = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _probe(root: Path) -> None:
+    root.mkdir(parents=True, exist_ok=True)
+    with TemporaryFile(dir=root):
+        pass

@@ -1,0 +1,237 @@
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID, uuid4
+
+import asyncpg
+
+from kbmesh.auth import Principal
+from kbmesh.errors import Conflict
+from kbmesh.messaging import Topics
+from kbmesh.postgres import Connection, Pool, connection, fetch_one, transaction
+from kbmesh.postgres.access import VISIBLE, identity
+from kbmesh.provenance import DOCUMENT_CHUNK, Category, Tier, default_tier
+from services.ingest.adapters.postgres.chunks import insert_chunks
+from services.ingest.adapters.postgres.events import enqueue_chunks_ready, enqueue_status, enqueue_uploaded
+from services.ingest.adapters.postgres.removal import remove_documents
+from services.ingest.domain.content_type import ContentType
+from services.ingest.domain.extraction import ChunkDraft
+from services.ingest.domain.models import Document, Removed, Revision, Status, StoredUpload
+
+SELECT_VISIBLE: Final = f"SELECT d.* FROM documents d JOIN knowledge_bases kb ON kb.id = d.kb_id WHERE {VISIBLE}"
+
+INSERT: Final = """
+INSERT INTO documents (id, kb_id, filename, content_type, category, source_priority, size_bytes, content_sha256,
+                       storage_key, uploader)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+ON CONFLICT (kb_id, filename) DO NOTHING
+RETURNING *"""
+
+REPLACE: Final = """
+UPDATE documents
+SET content_type = $2, category = $3, source_priority = $4, size_bytes = $5, content_sha256 = $6, storage_key = $7,
+    uploader = $8, revision = revision + 1, status = 'pending', error_code = NULL, error_detail = NULL,
+    chunk_count = 0, embedded_count = 0, updated_at = now()
+WHERE id = $1
+RETURNING *"""
+
+
+class PostgresDocuments:
+    def __init__(self, pool: Pool, topics: Topics) -> None:
+        self._pool = pool
+        self._topics = topics
+
+    async def register(self, principal: Principal, upload: StoredUpload) -> tuple[Document, bool] | None:
+        async with transaction(self._pool) as conn:
+            # The lock keeps the knowledge base from being deleted before the document is in it.
+            visible = await conn.fetchval(
+                f"SELECT 1 FROM knowledge_bases kb WHERE {VISIBLE} AND kb.id = $3 FOR KEY SHARE",
+                *identity(principal),
+                upload.kb_id,
+            )
+            if visible is None:
+                return None
+            row = await conn.fetchrow(
+                INSERT,
+                uuid4(),
+                upload.kb_id,
+                upload.filename,
+                upload.content_type,
+                upload.category,
+                upload.source_priority,
+                upload.size_bytes,
+                upload.content_sha256,
+                upload.storage_key,
+                upload.uploader,
+            )
+            superseded = ""
+            if row is None:
+                current = await conn.fetchrow(
+                    "SELECT * FROM documents WHERE kb_id = $1 AND filename = $2 FOR UPDATE",
+                    upload.kb_id,
+                    upload.filename,
+                )
+                if current is None:
+                    raise Conflict("a document of that name was deleted in this moment; upload it again")
+                if _same(current, upload):
+                    return _document(current), False
+                superseded = current["storage_key"]
+                row = await fetch_one(
+                    conn,
+                    REPLACE,
+                    current["id"],
+                    upload.content_type,
+                    upload.category,
+                    upload.source_priority,
+                    upload.size_bytes,
+                    upload.content_sha256,
+                    upload.storage_key,
+                    upload.uploader,
+                )
+            await enqueue_uploaded(conn, self._topics, row, superseded)
+            return _document(row), True
+
+    async def visible(
+        self, principal: Principal, kb_id: UUID, *, after: UUID | None, limit: int
+    ) -> list[Document]:
+        async with connection(self._pool) as conn:
+            rows = await conn.fetch(
+                f"""{SELECT_VISIBLE} AND d.kb_id = $3
+                      AND ($4::uuid IS NULL OR (d.created_at, d.id) >
+                           (SELECT last.created_at, last.id FROM documents last WHERE last.id = $4))
+                    ORDER BY d.created_at, d.id LIMIT $5""",
+                *identity(principal),
+                kb_id,
+                after,
+                limit,
+            )
+        return [_document(row) for row in rows]
+
+    async def find(self, principal: Principal, document_id: UUID) -> Document | None:
+        async with connection(self._pool) as conn:
+            row = await conn.fetchrow(f"{SELECT_VISIBLE} AND d.id = $3", *identity(principal), document_id)
+        return None if row is None else _document(row)
+
+    async def delete(self, principal: Principal, document_id: UUID) -> Removed | None:
+        async with transaction(self._pool) as conn:
+            row = await conn.fetchrow(
+                f"{SELECT_VISIBLE} AND d.id = $3 FOR UPDATE OF d", *identity(principal), document_id
+            )
+            return None if row is None else await remove_documents(conn, self._topics, [row])
+
+    async def begin(self, document_id: UUID, revision: int) -> Revision | None:
+        async with transaction(self._pool) as conn:
+            row = await conn.fetchrow(
+                """UPDATE documents SET status = 'processing', updated_at = now()
+                   WHERE id = $1 AND revision = $2 AND status IN ('pending', 'processing')
+                   RETURNING *""",
+                document_id,
+                revision,
+            )
+            if row is None:
+                return None
+            await enqueue_status(conn, self._topics, row)
+        return Revision(
+            document_id=row["id"],
+            kb_id=row["kb_id"],
+            revision=row["revision"],
+            storage_key=row["storage_key"],
+            content_type=ContentType(row["content_type"]),
+            tier=Tier(row["source_priority"] or default_tier(DOCUMENT_CHUNK, Category(row["category"]))),
+        )
+
+    async def save_chunks(self, revision: Revision, drafts: Sequence[ChunkDraft]) -> bool:
+        async with transaction(self._pool) as conn:
+            current = await conn.fetchrow(
+                """SELECT live_revision FROM documents
+                   WHERE id = $1 AND revision = $2 AND status = 'processing' FOR UPDATE""",
+                revision.document_id,
+                revision.revision,
+            )
+            if current is None:
+                return False
+            live_revision = current["live_revision"]
+            # What an earlier revision left behind without ever having been live.
+            await conn.execute(
+                "DELETE FROM chunks WHERE document_id = $1 AND revision IS DISTINCT FROM $2",
+                revision.document_id,
+                live_revision if drafts else None,
+            )
+            if drafts:
+                await self._insert(conn, revision, drafts, live=live_revision is None)
+            row = await fetch_one(
+                conn,
+                """UPDATE documents
+                   SET status = $2, chunk_count = $3, embedded_count = 0, updated_at = now(),
+                       live_revision = CASE WHEN $3 = 0 THEN revision ELSE coalesce(live_revision, revision) END
+                   WHERE id = $1 RETURNING *""",
+                revision.document_id,
+                Status.EMBEDDING if drafts else Status.EMPTY,
+                len(drafts),
+            )
+            await enqueue_status(conn, self._topics, row)
+            return True
+
+    async def _insert(
+        self, conn: Connection, revision: Revision, drafts: Sequence[ChunkDraft], *, live: bool
+    ) -> None:
+        source_id = str(revision.document_id)
+        chunk_ids = await insert_chunks(
+            conn,
+            kind=DOCUMENT_CHUNK,
+            source_id=source_id,
+            revision=revision.revision,
+            drafts=drafts,
+            tier=revision.tier,
+            live=live,
+            kb_id=revision.kb_id,
+            document_id=revision.document_id,
+        )
+        await enqueue_chunks_ready(
+            conn,
+            self._topics,
+            kind=DOCUMENT_CHUNK,
+            source_id=source_id,
+            revision=revision.revision,
+            chunk_ids=chunk_ids,
+        )
+
+    async def fail(self, document_id: UUID, revision: int, code: str, detail: str) -> bool:
+        async with transaction(self._pool) as conn:
+            row = await conn.fetchrow(
+                """UPDATE documents SET status = 'failed', error_code = $3, error_detail = $4, updated_at = now()
+                   WHERE id = $1 AND revision = $2 AND status IN ('pending', 'processing')
+                   RETURNING *""",
+                document_id,
+                revision,
+                code,
+                detail,
+            )
+            if row is None:
+                return False
+            await enqueue_status(conn, self._topics, row)
+            return True
+
+
+def _same(current: asyncpg.Record, upload: StoredUpload) -> bool:
+    return bool(
+        current["content_sha256"] == upload.content_sha256
+        and current["category"] == upload.category
+        and current["source_priority"] == upload.source_priority
+        and current["status"] != Status.FAILED
+    )
+
+
+def _document(row: asyncpg.Record) -> Document:
+    return Document(
+        **{field: row[field] for field in PLAIN_FIELDS},
+        content_type=ContentType(row["content_type"]),
+        category=Category(row["category"]),
+        source_priority=row["source_priority"] and Tier(row["source_priority"]),
+        status=Status(row["status"]),
+    )
+
+
+PLAIN_FIELDS: Final = (
+    *("id", "kb_id", "filename", "size_bytes", "content_sha256", "uploader", "error_code", "error_detail"),
+    *("revision", "live_revision", "chunk_count", "embedded_count", "created_at", "updated_at"),
+)

@@ -1,0 +1,74 @@
+from typing import Final
+from uuid import UUID, uuid4
+
+import asyncpg
+
+from kbmesh.auth import Principal
+from kbmesh.messaging import Topics
+from kbmesh.postgres import Pool, connection, fetch_one, transaction
+from kbmesh.postgres.access import VISIBLE, identity
+from services.ingest.adapters.postgres.removal import remove_documents
+from services.ingest.domain.models import KnowledgeBase, OwnerType, Removed
+
+COLUMNS: Final = "kb.id, kb.owner_type, kb.owner_id, kb.name, kb.description, kb.created_at, kb.updated_at"
+
+
+class PostgresKnowledgeBases:
+    def __init__(self, pool: Pool, topics: Topics) -> None:
+        self._pool = pool
+        self._topics = topics
+
+    async def create(self, owner_type: OwnerType, owner_id: UUID, name: str, description: str) -> KnowledgeBase:
+        async with connection(self._pool) as conn:
+            row = await fetch_one(
+                conn,
+                f"""INSERT INTO knowledge_bases AS kb (id, owner_type, owner_id, name, description)
+                    VALUES ($1, $2, $3, $4, $5) RETURNING {COLUMNS}""",
+                uuid4(),
+                owner_type,
+                owner_id,
+                name,
+                description,
+            )
+        return _knowledge_base(row)
+
+    async def visible(self, principal: Principal, *, after: UUID | None, limit: int) -> list[KnowledgeBase]:
+        async with connection(self._pool) as conn:
+            rows = await conn.fetch(
+                f"""SELECT {COLUMNS} FROM knowledge_bases kb
+                    WHERE {VISIBLE}
+                      AND ($3::uuid IS NULL OR (kb.created_at, kb.id) >
+                           (SELECT last.created_at, last.id FROM knowledge_bases last WHERE last.id = $3))
+                    ORDER BY kb.created_at, kb.id LIMIT $4""",
+                *identity(principal),
+                after,
+                limit,
+            )
+        return [_knowledge_base(row) for row in rows]
+
+    async def find(self, principal: Principal, kb_id: UUID) -> KnowledgeBase | None:
+        async with connection(self._pool) as conn:
+            row = await conn.fetchrow(
+                f"SELECT {COLUMNS} FROM knowledge_bases kb WHERE {VISIBLE} AND kb.id = $3",
+                *identity(principal),
+                kb_id,
+            )
+        return None if row is None else _knowledge_base(row)
+
+    async def delete(self, principal: Principal, kb_id: UUID) -> Removed | None:
+        async with transaction(self._pool) as conn:
+            found = await conn.fetchval(
+                f"SELECT kb.id FROM knowledge_bases kb WHERE {VISIBLE} AND kb.id = $3 FOR UPDATE",
+                *identity(principal),
+                kb_id,
+            )
+            if found is None:
+                return None
+            documents = await conn.fetch("SELECT * FROM documents WHERE kb_id = $1 ORDER BY id FOR UPDATE", kb_id)
+            removed = await remove_documents(conn, self._topics, documents)
+            await conn.execute("DELETE FROM knowledge_bases WHERE id = $1", kb_id)
+            return removed
+
+
+def _knowledge_base(row: asyncpg.Record) -> KnowledgeBase:
+    return KnowledgeBase(**{**row, "owner_type": OwnerType(row["owner_type"])})

@@ -1,0 +1,56 @@
+"""Counts and cuts text in the tokens of a Hugging Face tokenizer."""
+
+import re
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+
+from semantic_text_splitter import TextSplitter
+from tokenizers import Tokenizer
+
+from services.ingest.domain.chunking import Span
+
+_SENTENCE_START = re.compile(r"[.!?…][\"'”’)\]]*\s+|[。！？]|\n+")
+_WORD_START = re.compile(r"\s+")
+
+
+class TokenizerSplitter:
+    """Chunks of at most `max_tokens`, the special tokens that the model adds included.
+
+    A chunk that goes on from another begins with up to `overlap` tokens of it, from the start of a sentence
+    where one starts there, else of a word.
+    """
+
+    def __init__(self, tokenizer_path: Path, *, max_tokens: int = 512, overlap: int = 64) -> None:
+        self._tokenizer = Tokenizer.from_file(str(tokenizer_path))
+        # The file may ask for both, and would then never count past its own limit.
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self.limit = max_tokens - self._tokenizer.num_special_tokens_to_add(is_pair=False)
+        self._overlap = overlap
+        self._library = lru_cache(maxsize=64)(self._library_splitter)
+
+    def count(self, text: str) -> int:
+        return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def split(self, text: str, limit: int) -> list[Span]:
+        # The library overlaps by whole units only, so by nothing at all where paragraphs are longer than the
+        # overlap: it cuts with room to spare here, and the room is filled from the chunk before.
+        pieces = self._library(limit - self._overlap).chunk_indices(text)
+        spans = [(start, start + len(piece)) for start, piece in pieces]
+        return spans[:1] + [
+            (self._overlap_start(text, before, start), end) for (before, _), (start, end) in pairwise(spans)
+        ]
+
+    def _overlap_start(self, text: str, before: int, start: int) -> int:
+        """Where a chunk begins that repeats the end of `text[before:start]`, but not all of it."""
+        encoding = self._tokenizer.encode(text[before:start], add_special_tokens=False)
+        earliest = before + encoding.offsets[-self._overlap :][0][0]
+        for boundary in (_SENTENCE_START, _WORD_START):
+            for match in boundary.finditer(text, before, start):
+                if match.end() >= earliest and before < match.end() < start:
+                    return match.end()
+        return start
+
+    def _library_splitter(self, limit: int) -> TextSplitter:
+        return TextSplitter.from_huggingface_tokenizer(self._tokenizer, limit)

@@ -1,0 +1,144 @@
+"""Composition root: which adapter serves which port, and in which order things open and close."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import structlog
+
+from kbmesh.auth import Authenticator, require_loopback
+from kbmesh.errors import Unavailable
+from kbmesh.messaging import Consumer, Producer, run_serial
+from kbmesh.postgres import Pool, connection, open_pool
+from services.ingest.adapters.directory import DirectoryStore
+from services.ingest.adapters.extraction import ChildExtractor
+from services.ingest.adapters.postgres import (
+    OutboxRelay,
+    PostgresDocuments,
+    PostgresKnowledgeBases,
+    PostgresRecords,
+)
+from services.ingest.adapters.s3 import S3Store
+from services.ingest.adapters.text_chunker import TextChunker
+from services.ingest.adapters.uvicorn import serve_http
+from services.ingest.entrypoints.http import Gateway, create_app
+from services.ingest.entrypoints.kafka import DocumentEvents, RecordEvents
+from services.ingest.handlers.documents import UploadLimits
+from services.ingest.ports import ObjectStore
+from services.ingest.settings import IngestSettings, Role, StoreSettings
+
+log = structlog.get_logger(__name__)
+
+DOCUMENTS_WINDOW = 4
+RECORDS_WINDOW = 64
+CONCURRENT_PARTITIONS = 4
+
+
+@asynccontextmanager
+async def bootstrap(settings: IngestSettings) -> AsyncIterator[int]:
+    """The running service, with the roles that the settings name; yields the port of its HTTP server.
+
+    A process without the gateway serves its health routes there alone.
+
+    Raises:
+        Misconfigured: the port is taken, or auth is off beyond loopback.
+        Unavailable: the database or the object store does not answer.
+    """
+    require_loopback(settings.auth, settings.http.host)
+    kafka, topics = settings.kafka, settings.kafka.topics
+    async with AsyncExitStack() as stack:
+        pool = await stack.enter_async_context(open_pool(settings.postgres))
+        store = _open_store(settings.store, stack)
+        await store.check()
+        documents = PostgresDocuments(pool, topics)
+        producer = Producer(kafka)
+        stack.push_async_callback(producer.close)
+        consumers: list[Consumer] = []
+        stop = asyncio.Event()
+        workers = await stack.enter_async_context(asyncio.TaskGroup())
+        stack.callback(stop.set)
+
+        if Role.RELAY in settings.roles:
+            relay = OutboxRelay(pool, settings.postgres, producer)
+            workers.create_task(relay.run(stop))
+        if Role.EXTRACTOR in settings.roles:
+            extractor = ChildExtractor(
+                settings.tokenizer,
+                timeout=settings.extraction.timeout_s,
+                memory_bytes=settings.extraction.memory_bytes,
+            )
+            await extractor.warm()
+            document_events = DocumentEvents(documents, store, extractor)
+            consumer = Consumer(kafka, [topics.documents], kafka.group("extractor"), window=DOCUMENTS_WINDOW)
+            consumers.append(consumer)
+            workers.create_task(
+                run_serial(
+                    consumer,
+                    document_events.handle,
+                    producer,
+                    concurrency=CONCURRENT_PARTITIONS,
+                    retry=settings.retry,
+                    stop=stop,
+                    on_dead=document_events.on_dead,
+                )
+            )
+        if Role.RECORDS in settings.roles:
+            record_events = RecordEvents(PostgresRecords(pool, topics), TextChunker(settings.tokenizer))
+            consumer = Consumer(kafka, [topics.records], kafka.group("records"), window=RECORDS_WINDOW)
+            consumers.append(consumer)
+            workers.create_task(
+                run_serial(
+                    consumer,
+                    record_events.handle,
+                    producer,
+                    concurrency=CONCURRENT_PARTITIONS,
+                    retry=settings.retry,
+                    stop=stop,
+                )
+            )
+
+        async def ready() -> dict[str, str]:
+            return await _problems(pool, store, consumers)
+
+        gateway = Gateway(
+            authenticator=Authenticator(settings.auth),
+            knowledge_bases=PostgresKnowledgeBases(pool, topics),
+            documents=documents,
+            store=store,
+            limits=UploadLimits(settings.upload.max_bytes, settings.upload.idle_timeout_s),
+            ready=ready,
+        )
+        app = create_app(gateway, health_only=Role.GATEWAY not in settings.roles)
+        http = settings.http
+        yield await stack.enter_async_context(serve_http(app, http.host, http.port, http.stop_grace_s))
+
+
+def _open_store(settings: StoreSettings, stack: AsyncExitStack) -> ObjectStore:
+    if settings.s3 is None:
+        assert settings.directory is not None  # noqa: S101 - StoreSettings has checked it
+        return DirectoryStore(settings.directory)
+    s3 = S3Store(
+        endpoint=settings.s3.endpoint,
+        bucket=settings.s3.bucket,
+        access_key=settings.s3.access_key,
+        secret_key=settings.s3.secret_key.get_secret_value(),
+        secure=settings.s3.secure,
+        region=settings.s3.region,
+        threads=settings.s3.threads,
+    )
+    stack.callback(s3.close)
+    return s3
+
+
+async def _problems(pool: Pool, store: ObjectStore, consumers: list[Consumer]) -> dict[str, str]:
+    problems = {consumer.group: "not connected to the brokers" for consumer in consumers if not consumer.connected}
+    try:
+        async with connection(pool) as conn:
+            await conn.execute("SELECT 1")
+    except Unavailable as error:
+        problems["database"] = error.detail
+    try:
+        await store.check()
+    except Unavailable as error:
+        problems["store"] = error.detail
+    return problems

@@ -1,0 +1,194 @@
+"""Cuts a document into chunks that an embedding model reads whole.
+
+Prose is cut between sentences and paragraphs, tables between rows. A heading opens a chunk, unless the one that
+is open is still small, and always stays with what follows it.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Protocol
+
+from services.ingest.domain.extraction import Block, BlockKind, ChunkDraft, ExtractedDocument
+
+Span = tuple[int, int]
+
+
+class Splitter(Protocol):
+    """Measures and cuts text in the tokens of the embedding model, its special tokens left out.
+
+    Tokens never reach over white space, so that the counts of two pieces add up.
+    """
+
+    @property
+    def limit(self) -> int:
+        """Tokens that one chunk may hold."""
+
+    def count(self, text: str) -> int: ...
+
+    def split(self, text: str, limit: int) -> list[Span]:
+        """Spans in code points, each of at most `limit` tokens, in order, overlapping a little, together
+        covering all but white space; cut inside a word only where the word alone is over the limit."""
+
+
+def chunk(document: ExtractedDocument, splitter: Splitter) -> list[ChunkDraft]:
+    """The chunks of a document in reading order; none for a document without text."""
+    starts = [block.start for block in document.blocks]
+    paths = list(_heading_paths(document))
+    drafts = []
+    for ordinal, (start, end) in enumerate(_Cutter(document, splitter).cut()):
+        first = bisect_right(starts, start) - 1
+        content = document.text[start:end]
+        drafts.append(
+            ChunkDraft(
+                ordinal=ordinal,
+                content=content,
+                char_start=start,
+                char_end=end,
+                token_count=splitter.count(content),
+                page=document.blocks[first].page,
+                headings=paths[first],
+            )
+        )
+    return drafts
+
+
+def _heading_paths(document: ExtractedDocument) -> Iterator[tuple[str, ...]]:
+    """For each block the headings in force there, its own included. A heading of unknown level is outermost."""
+    open_headings: list[tuple[int, str]] = []
+    for block in document.blocks:
+        if block.kind == "heading":
+            level = block.level or 1
+            while open_headings and open_headings[-1][0] >= level:
+                open_headings.pop()
+            open_headings.append((level, " ".join(document.text[block.start : block.end].split())))
+        yield tuple(text for _, text in open_headings)
+
+
+@dataclass(slots=True)
+class _Open:
+    """The chunk being gathered: its span, and where the headings at its very end begin."""
+
+    start: int
+    end: int
+    headings_start: int
+
+
+class _Cutter:
+    def __init__(self, document: ExtractedDocument, splitter: Splitter) -> None:
+        self._text = document.text
+        self._blocks = document.blocks
+        self._splitter = splitter
+        self._limit = splitter.limit
+        self._small = splitter.limit // 4
+        self._open: _Open | None = None
+
+    def cut(self) -> Iterator[Span]:
+        for kind, blocks in groupby(self._blocks, key=self._kind):
+            if kind == "text":
+                run = list(blocks)
+                yield from self._add_prose(run[0].start, run[-1].end)
+                continue
+            add = self._add_heading if kind == "heading" else self._add_table
+            for block in blocks:
+                yield from add(block)
+        yield from self._close()
+
+    def _kind(self, block: Block) -> BlockKind:
+        # What is called a heading but is as long as a paragraph would crowd out the text it stands over.
+        if block.kind == "heading" and self._count(block.start, block.end) > self._small:
+            return "text"
+        return block.kind
+
+    def _count(self, start: int, end: int) -> int:
+        return self._splitter.count(self._text[start:end])
+
+    def _split(self, start: int, end: int, limit: int) -> list[Span]:
+        return [(start + a, start + b) for a, b in self._splitter.split(self._text[start:end], limit)]
+
+    def _close(self) -> Iterator[Span]:
+        if self._open:
+            yield self._open.start, self._open.end
+        self._open = None
+
+    def _fits(self, start: int, end: int) -> bool:
+        return self._count(self._open.start if self._open else start, end) <= self._limit
+
+    def _extend(self, start: int, end: int) -> None:
+        """Adds text, not headings, to the open chunk."""
+        self._open = _Open(self._open.start if self._open else start, end, headings_start=end)
+
+    def _add_heading(self, block: Block) -> Iterator[Span]:
+        if self._open and self._count(self._open.start, self._open.end) >= self._small:
+            yield from self._close()
+        if self._open is None:
+            self._open = _Open(block.start, block.end, headings_start=block.start)
+        elif self._open.headings_start == self._open.end:
+            self._open = _Open(self._open.start, block.end, headings_start=block.start)
+        else:
+            self._open.end = block.end
+
+    def _add_prose(self, start: int, end: int) -> Iterator[Span]:
+        if self._fits(start, end):
+            self._extend(start, end)
+            return
+        if self._open and self._count(self._open.start, self._open.end) > self._limit // 2:
+            yield from self._close()
+        if self._open:
+            # The first piece shares its chunk with what is open; the others have a chunk for themselves.
+            (_, first_end), *others = self._split(start, end, self._room(start))
+            self._extend(start, first_end)
+            yield from self._close()
+            if not others:
+                return
+            start = others[0][0]
+        *whole, last = self._split(start, end, self._limit)
+        yield from whole
+        self._extend(*last)
+
+    def _add_table(self, block: Block) -> Iterator[Span]:
+        if not self._fits(block.start, block.end):
+            yield from self._close_before_headings()
+        if self._fits(block.start, block.end):
+            self._extend(block.start, block.end)
+            return
+        yield from self._pack_rows(block)
+
+    def _close_before_headings(self) -> Iterator[Span]:
+        if self._open is None:
+            return
+        headings_start, end = self._open.headings_start, self._open.end
+        if headings_start > self._open.start:
+            yield self._open.start, self._trimmed_end(headings_start)
+        self._open = _Open(headings_start, end, headings_start) if headings_start < end else None
+
+    def _pack_rows(self, table: Block) -> Iterator[Span]:
+        """Whole rows, as many as fit in a chunk; the first chunk also takes the headings over the table."""
+        room = self._room(table.start)
+        used = self._limit - room
+        for start, end in self._rows(table, room):
+            tokens = self._count(start, end + 1)
+            if self._open and self._open.end > table.start and used + tokens > self._limit:
+                yield from self._close()
+                used = 0
+            self._extend(start, end)
+            used += tokens
+        yield from self._close()
+
+    def _rows(self, table: Block, room: int) -> Iterator[Span]:
+        start = table.start
+        for row in self._text[table.start : table.end].split("\n"):
+            end = start + len(row)
+            if self._count(start, end) > room:
+                yield from self._split(start, end, room)
+            elif row.strip():
+                yield start, end
+            start = end + 1
+
+    def _room(self, start: int) -> int:
+        """Tokens left in the open chunk for text that begins at `start`."""
+        return self._limit - (self._count(self._open.start, start) if self._open else 0)
+
+    def _trimmed_end(self, end: int) -> int:
+        return len(self._text[:end].rstrip())

@@ -1,0 +1,58 @@
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from kbmesh.auth import Authenticator
+from kbmesh.observability import tracing
+from services.ingest.entrypoints.http import documents, health, knowledge_bases, problems
+from services.ingest.handlers.documents import UploadLimits
+from services.ingest.ports import Documents, KnowledgeBases, ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """What the routes work with."""
+
+    authenticator: Authenticator
+    knowledge_bases: KnowledgeBases
+    documents: Documents
+    store: ObjectStore
+    limits: UploadLimits
+    ready: Callable[[], Awaitable[dict[str, str]]]
+    """What is wrong with the parts of this process, by name; empty when it can do its work."""
+
+
+def create_app(gateway: Gateway, *, health_only: bool = False) -> FastAPI:
+    """The gateway; `health_only` for a process that has no part in it."""
+    app = FastAPI(
+        title="kbmesh",
+        version=version("kbmesh"),
+        summary="Knowledge bases and documents",
+        separate_input_output_schemas=False,
+    )
+    app.state.gateway = gateway
+    app.include_router(health.router)
+    if not health_only:
+        app.include_router(knowledge_bases.router)
+        app.include_router(documents.router)
+    problems.install(app)
+    app.add_middleware(Tracing)
+    return app
+
+
+class Tracing:
+    """A span around each request, in the caller's trace if it names one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        with tracing.serving(headers, f"{scope['method']} {scope['path']}"):
+            await self._app(scope, receive, send)

@@ -1,0 +1,116 @@
+"""Errors as problem details (RFC 9457), with a `code` that programs can rely on."""
+
+from http import HTTPStatus
+from typing import Any, Final
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from kbmesh import errors
+from kbmesh.observability import tracing
+
+log = structlog.get_logger(__name__)
+
+STATUSES: Final[dict[type[errors.KbmeshError], int]] = {
+    errors.InvalidArgument: 400,
+    errors.Unauthenticated: 401,
+    errors.PermissionDenied: 403,
+    errors.NotFound: 404,
+    errors.DeadlineExceeded: 408,
+    errors.Conflict: 409,
+    errors.TooLarge: 413,
+    errors.UnsupportedType: 415,
+    errors.ResourceExhausted: 429,
+    errors.Unavailable: 503,
+}
+RETRY_AFTER_S: Final = "5"
+
+
+class Problem(BaseModel):
+    """What every error answers."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    code: str
+    detail: str
+    trace_id: str | None = None
+    errors: list[dict[str, Any]] | None = None
+
+
+def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """OpenAPI responses of a route that may fail with `statuses`, beside those that any route has."""
+    return {
+        status: {
+            "description": HTTPStatus(status).phrase,
+            "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        }
+        for status in sorted({*statuses, 401, 422, 503})
+    }
+
+
+def install(app: FastAPI) -> None:
+    app.exception_handler(errors.KbmeshError)(_known)
+    app.exception_handler(RequestValidationError)(_invalid)
+    app.exception_handler(HTTPException)(_http)
+    app.exception_handler(Exception)(_unknown)
+    generate = app.openapi
+
+    def with_problem() -> dict[str, Any]:
+        document = generate()
+        document["components"]["schemas"]["Problem"] = Problem.model_json_schema()
+        return document
+
+    app.openapi = with_problem  # type: ignore[method-assign]  # FastAPI documents this as the way
+
+
+async def _known(_: Request, error: errors.KbmeshError) -> JSONResponse:
+    status = next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), 500)
+    return _answer(status, error.code, error.detail)
+
+
+async def _invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+    fields = [{"field": ".".join(map(str, item["loc"])), "message": item["msg"]} for item in error.errors()]
+    return _answer(422, "invalid_request", "The request does not have the form that this route takes.", fields)
+
+
+async def _http(_: Request, error: HTTPException) -> JSONResponse:
+    code = HTTPStatus(error.status_code).name.lower()
+    return _answer(error.status_code, code, str(error.detail), headers=dict(error.headers or {}))
+
+
+async def _unknown(request: Request, error: Exception) -> JSONResponse:
+    log.error("request_failed", path=request.url.path, error=type(error).__name__, exc_info=error)
+    return _answer(500, "internal", "Internal error; the log has the details.")
+
+
+def _answer(
+    status: int,
+    code: str,
+    detail: str,
+    fields: list[dict[str, Any]] | None = None,
+    headers: dict[str, str] | None = None,
+) -> JSONResponse:
+    problem = Problem(
+        title=HTTPStatus(status).phrase,
+        status=status,
+        code=code,
+        detail=detail,
+        trace_id=tracing.current_trace_id(),
+        errors=fields,
+    )
+    headers = headers or {}
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if status in {429, 503}:
+        headers["Retry-After"] = RETRY_AFTER_S
+    return JSONResponse(
+        problem.model_dump(exclude_none=True),
+        status,
+        headers=headers,
+        media_type="application/problem+json",
+    )

@@ -1,0 +1,110 @@
+"""Bodies of requests and answers."""
+
+from datetime import datetime
+from typing import Annotated
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from kbmesh.provenance import Category, Tier
+from services.ingest.domain.models import Document, OwnerType, Removed, Status
+
+Name = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")
+]
+Description = Annotated[str, StringConstraints(max_length=2000, pattern=r"^[^\x00]*$")]
+
+
+class KnowledgeBaseIn(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: Name = Field(examples=["Finance"])
+    description: Description = ""
+    owner_type: OwnerType = OwnerType.USER
+    owner_id: UUID | None = Field(None, description="The team; for a personal one, you by default.")
+
+
+class KnowledgeBaseOut(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    id: UUID
+    owner_type: OwnerType
+    owner_id: UUID
+    name: str
+    description: str
+    created_at: datetime
+    updated_at: datetime
+
+
+class KnowledgeBasePage(BaseModel):
+    items: list[KnowledgeBaseOut]
+    next_after: UUID | None = Field(None, description="Pass as `after` for the next page; absent on the last.")
+
+
+class DocumentOut(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    id: UUID
+    kb_id: UUID
+    filename: str
+    content_type: str
+    category: Category
+    source_priority: Tier | None
+    size_bytes: int
+    content_sha256: str
+    uploader: UUID
+    status: Status
+    error_code: str | None
+    error_detail: str | None
+    revision: int = Field(description="The newest upload.")
+    live_revision: int | None = Field(description="What search sees.")
+    chunk_count: int
+    embedded_count: int
+    created_at: datetime
+    updated_at: datetime
+
+    @classmethod
+    def of(cls, document: Document) -> "DocumentOut":
+        shown = {field: getattr(document, field) for field in cls.model_fields}
+        return cls(**{**shown, "content_sha256": document.content_sha256.hex()})
+
+
+class DocumentPage(BaseModel):
+    items: list[DocumentOut]
+    next_after: UUID | None = Field(None, description="Pass as `after` for the next page; absent on the last.")
+
+
+class UploadOut(BaseModel):
+    document_id: UUID
+    kb_id: UUID
+    filename: str
+    revision: int
+    status: Status
+    unchanged: bool = Field(description="The document holds these bytes already: nothing was done.")
+
+    @classmethod
+    def of(cls, document: Document, *, changed: bool) -> "UploadOut":
+        return cls(
+            document_id=document.id,
+            kb_id=document.kb_id,
+            filename=document.filename,
+            revision=document.revision,
+            status=document.status,
+            unchanged=not changed,
+        )
+
+
+class RemovedOut(BaseModel):
+    documents: int
+    chunks: int
+    vectors: int
+    objects: int
+
+    @classmethod
+    def of(cls, removed: Removed) -> "RemovedOut":
+        return cls(
+            documents=removed.documents,
+            chunks=removed.chunks,
+            vectors=removed.vectors,
+            objects=len(removed.storage_keys),
+        )

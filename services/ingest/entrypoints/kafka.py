@@ -1,0 +1,100 @@
+"""Events off the topics, turned into calls of the handlers."""
+
+import hashlib
+from dataclasses import dataclass
+from datetime import UTC
+from uuid import UUID
+
+from google.protobuf.json_format import MessageToDict
+
+from kbmesh.errors import InvalidArgument, Poison
+from kbmesh.events.v1.documents_pb2 import DocumentDeleted, DocumentUploaded
+from kbmesh.events.v1.records_pb2 import RecordDeleted, RecordUpserted
+from kbmesh.messaging import Event, Message, decode, unpack
+from kbmesh.provenance import default_tier
+from kbmesh.tiers import tier_from_proto
+from services.ingest.domain.extraction import clean
+from services.ingest.domain.models import Record
+from services.ingest.handlers import extraction
+from services.ingest.handlers.records import delete_record, upsert_record
+from services.ingest.ports import Chunker, Documents, Extractor, ObjectStore, Records
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentEvents:
+    """Handles the documents topic."""
+
+    documents: Documents
+    store: ObjectStore
+    extractor: Extractor
+
+    async def handle(self, message: Message) -> None:
+        event = decode(message.headers, message.value)
+        if event.type == DocumentDeleted.DESCRIPTOR.full_name:
+            await extraction.remove_object(self.store, unpack(event, DocumentDeleted).storage_key)
+            return
+        uploaded = unpack(event, DocumentUploaded)
+        await extraction.extract_document(
+            self.documents,
+            self.store,
+            self.extractor,
+            document_id=_uuid(uploaded.document_id),
+            revision=uploaded.revision,
+            superseded_storage_key=uploaded.superseded_storage_key,
+        )
+
+    async def on_dead(self, message: Message, _: Exception) -> None:
+        """Marks the document, if the message names one, so that it does not stay in processing for ever."""
+        try:
+            uploaded = unpack(decode(message.headers, message.value), DocumentUploaded)
+            document_id = _uuid(uploaded.document_id)
+        except Poison:
+            return
+        await extraction.give_up_document(self.documents, document_id=document_id, revision=uploaded.revision)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordEvents:
+    """Handles the records topic."""
+
+    records: Records
+    chunker: Chunker
+
+    async def handle(self, message: Message) -> None:
+        event = decode(message.headers, message.value)
+        if event.type == RecordDeleted.DESCRIPTOR.full_name:
+            deleted = unpack(event, RecordDeleted)
+            await delete_record(
+                self.records, kind=deleted.kind, source_id=deleted.source_id, revision=deleted.revision
+            )
+            return
+        await upsert_record(self.records, self.chunker, _record(event))
+
+
+def _record(event: Event) -> Record:
+    upserted = unpack(event, RecordUpserted)
+    try:
+        tier = tier_from_proto(upserted.source_priority) or default_tier(upserted.kind)
+    except InvalidArgument as error:
+        raise Poison(error.detail, code=error.code) from error
+    unnumbered = RecordUpserted()
+    unnumbered.CopyFrom(upserted)
+    unnumbered.ClearField("revision")
+    return Record(
+        kind=upserted.kind,
+        source_id=clean(upserted.source_id),
+        revision=upserted.revision,
+        content=clean(upserted.content),
+        title=clean(upserted.title),
+        tier=tier,
+        attributes=MessageToDict(upserted.metadata),
+        valid_until=upserted.valid_until.ToDatetime(UTC) if upserted.HasField("valid_until") else None,
+        content_sha256=hashlib.sha256(unnumbered.SerializeToString(deterministic=True)).digest(),
+    )
+
+
+def _uuid(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise Poison("an id is not a UUID", code="bad_payload") from None

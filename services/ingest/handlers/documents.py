@@ -1,0 +1,133 @@
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+from uuid import UUID, uuid4
+
+from kbmesh.auth import Principal
+from kbmesh.errors import Conflict, InvalidArgument, NotFound
+from kbmesh.provenance import Category, Tier
+from services.ingest.domain.filename import clean_filename
+from services.ingest.domain.models import Document, Removed, StoredUpload
+from services.ingest.handlers.knowledge_bases import get_knowledge_base, unknown_knowledge_base
+from services.ingest.handlers.objects import discard_objects
+from services.ingest.handlers.upload_stream import UploadStream
+from services.ingest.ports import Documents, KnowledgeBases, ObjectStore
+
+E = TypeVar("E", bound=StrEnum)
+
+
+@dataclass(frozen=True, slots=True)
+class UploadForm:
+    """What the caller says about a file, as text off the wire; None: not said."""
+
+    filename: str
+    category: str | None = None
+    source_priority: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UploadLimits:
+    max_bytes: int
+    idle_timeout_s: float
+
+
+async def upload_document(
+    knowledge_bases: KnowledgeBases,
+    documents: Documents,
+    store: ObjectStore,
+    limits: UploadLimits,
+    principal: Principal,
+    kb_id: UUID,
+    body: AsyncIterator[bytes],
+    form: Callable[[], UploadForm],
+) -> tuple[Document, bool]:
+    """Streams a file into the store and accepts it as a revision of the document of its name.
+
+    Args:
+        form: asked once the first bytes are here (for the file name) and again after the last.
+
+    Returns:
+        The document; False beside it when it holds these very bytes already.
+
+    Raises:
+        NotFound: no such knowledge base for the caller.
+        InvalidArgument: the file is empty, or its name, category or source priority is not valid.
+        UnsupportedType, TooLarge, DeadlineExceeded: as UploadStream.
+    """
+    await get_knowledge_base(knowledge_bases, principal, kb_id)
+    key = f"{kb_id}/{uuid4()}"
+    stream = UploadStream(body, lambda: form().filename, limits.max_bytes, limits.idle_timeout_s)
+    await store.put(key, stream.chunks())
+    # Where the outcome of `register` is unknown (the database went away in the commit), the object stays:
+    # a row may point to it.
+    try:
+        said = form()
+        upload = StoredUpload(
+            kb_id=kb_id,
+            filename=clean_filename(said.filename),
+            content_type=stream.content_type,
+            category=_choice(Category, said.category, "category") or Category.OTHER,
+            source_priority=_choice(Tier, said.source_priority, "source_priority"),
+            size_bytes=stream.size,
+            content_sha256=stream.digest,
+            storage_key=key,
+            uploader=principal.sub,
+        )
+        registered = await documents.register(principal, upload)
+        if registered is None:
+            raise unknown_knowledge_base()
+    except (Conflict, InvalidArgument, NotFound):
+        await discard_objects(store, [key])
+        raise
+    document, changed = registered
+    if not changed:
+        await discard_objects(store, [key])
+    return document, changed
+
+
+async def get_document(documents: Documents, principal: Principal, document_id: UUID) -> Document:
+    """Raises NotFound, whether it does not exist or is not for the caller to see."""
+    found = await documents.find(principal, document_id)
+    if found is None:
+        raise _unknown_document()
+    return found
+
+
+async def list_documents(
+    knowledge_bases: KnowledgeBases,
+    documents: Documents,
+    principal: Principal,
+    kb_id: UUID,
+    *,
+    after: UUID | None,
+    limit: int,
+) -> Sequence[Document]:
+    """Raises NotFound: no such knowledge base for the caller."""
+    await get_knowledge_base(knowledge_bases, principal, kb_id)
+    return await documents.visible(principal, kb_id, after=after, limit=limit)
+
+
+async def delete_document(
+    documents: Documents, store: ObjectStore, principal: Principal, document_id: UUID
+) -> Removed:
+    """Raises NotFound."""
+    removed = await documents.delete(principal, document_id)
+    if removed is None:
+        raise _unknown_document()
+    await discard_objects(store, removed.storage_keys)
+    return removed
+
+
+def _unknown_document() -> NotFound:
+    return NotFound("no such document", code="document_not_found")
+
+
+def _choice(choices: type[E], said: str | None, field: str) -> E | None:
+    if not said:
+        return None
+    try:
+        return choices(said)
+    except ValueError:
+        known = ", ".join(choices)
+        raise InvalidArgument(f"{field} is one of: {known}", code=f"unknown_{field}") from None

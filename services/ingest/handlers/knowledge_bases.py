@@ -1,0 +1,61 @@
+from collections.abc import Sequence
+from uuid import UUID
+
+from kbmesh.auth import Principal
+from kbmesh.errors import NotFound, PermissionDenied
+from services.ingest.domain.models import KnowledgeBase, OwnerType, Removed
+from services.ingest.handlers.objects import discard_objects
+from services.ingest.ports import KnowledgeBases, ObjectStore
+
+
+async def create_knowledge_base(
+    knowledge_bases: KnowledgeBases,
+    principal: Principal,
+    *,
+    name: str,
+    description: str,
+    owner_type: OwnerType,
+    owner_id: UUID | None,
+) -> KnowledgeBase:
+    """A knowledge base of the caller's own, or of a team that the caller is a member of.
+
+    Raises:
+        PermissionDenied: owned by somebody else.
+    """
+    if owner_type is OwnerType.USER:
+        owner_id = owner_id or principal.sub
+        allowed = owner_id == principal.sub
+    else:
+        allowed = owner_id in principal.teams
+    if not allowed or owner_id is None:
+        raise PermissionDenied("a knowledge base belongs to you or to a team of yours", code="not_your_owner")
+    return await knowledge_bases.create(owner_type, owner_id, name, description)
+
+
+async def get_knowledge_base(knowledge_bases: KnowledgeBases, principal: Principal, kb_id: UUID) -> KnowledgeBase:
+    """Raises NotFound, whether it does not exist or is not for the caller to see."""
+    found = await knowledge_bases.find(principal, kb_id)
+    if found is None:
+        raise unknown_knowledge_base()
+    return found
+
+
+async def list_knowledge_bases(
+    knowledge_bases: KnowledgeBases, principal: Principal, *, after: UUID | None, limit: int
+) -> Sequence[KnowledgeBase]:
+    return await knowledge_bases.visible(principal, after=after, limit=limit)
+
+
+async def delete_knowledge_base(
+    knowledge_bases: KnowledgeBases, store: ObjectStore, principal: Principal, kb_id: UUID
+) -> Removed:
+    """Raises NotFound."""
+    removed = await knowledge_bases.delete(principal, kb_id)
+    if removed is None:
+        raise unknown_knowledge_base()
+    await discard_objects(store, removed.storage_keys)
+    return removed
+
+
+def unknown_knowledge_base() -> NotFound:
+    return NotFound("no such knowledge base", code="knowledge_base_not_found")

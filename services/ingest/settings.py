@@ -1,0 +1,86 @@
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from kbmesh.auth import AuthSettings
+from kbmesh.messaging import KafkaSettings, RetrySettings
+from kbmesh.models import bundled_model_path
+from kbmesh.postgres import PostgresSettings
+
+MIB = 1024 * 1024
+
+
+class Role(StrEnum):
+    """Parts of the service, which may run in one process or in several."""
+
+    GATEWAY = "gateway"
+    RELAY = "relay"
+    EXTRACTOR = "extractor"
+    RECORDS = "records"
+
+
+class _Group(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class HttpSettings(_Group):
+    host: str = "127.0.0.1"
+    port: int = 8080
+    """0 picks a free one."""
+    stop_grace_s: int = 10
+
+
+class S3Settings(_Group):
+    endpoint: str
+    """host:port, without a scheme."""
+    bucket: str = "kbmesh"
+    access_key: str
+    secret_key: SecretStr
+    secure: bool = True
+    region: str = "us-east-1"
+    threads: int = 16
+
+
+class StoreSettings(_Group):
+    """Exactly one of the two."""
+
+    directory: Path | None = None
+    s3: S3Settings | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> "StoreSettings":
+        if (self.directory is None) == (self.s3 is None):
+            raise ValueError("set either STORE__DIRECTORY or STORE__S3__ENDPOINT and its companions")
+        return self
+
+
+class UploadSettings(_Group):
+    max_bytes: int = 200 * MIB
+    idle_timeout_s: float = 30
+
+
+class ExtractionSettings(_Group):
+    timeout_s: float = 120
+    memory_bytes: int = 4096 * MIB
+
+
+class IngestSettings(BaseSettings):
+    """Environment variables KBMESH_INGEST_<FIELD>, with __ between a group and its field."""
+
+    model_config = SettingsConfigDict(env_prefix="KBMESH_INGEST_", env_nested_delimiter="__", frozen=True)
+
+    roles: frozenset[Role] = frozenset(Role)
+    log_level: str = "info"
+    http: HttpSettings = HttpSettings()
+    auth: AuthSettings
+    postgres: PostgresSettings
+    kafka: KafkaSettings
+    store: StoreSettings
+    upload: UploadSettings = UploadSettings()
+    extraction: ExtractionSettings = ExtractionSettings()
+    retry: RetrySettings = RetrySettings()
+    tokenizer: Annotated[Path, Field(default_factory=lambda: bundled_model_path() / "tokenizer.json")]
+    """tokenizer.json of the embedding model: chunks are measured in its tokens."""

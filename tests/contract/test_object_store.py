@@ -1,0 +1,153 @@
+"""One suite for every object store; S3 is moto's server unless KBMESH_TEST_S3 names one (http://key:secret@host:port)."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pytest
+from moto.server import ThreadedMotoServer
+
+from kbmesh.errors import NotFound, Unavailable
+from services.ingest.adapters.directory import DirectoryStore
+from services.ingest.adapters.s3 import PART_BYTES, S3Store
+from services.ingest.ports import ObjectStore
+
+
+@pytest.fixture(scope="module")
+def s3_url() -> Iterator[str]:
+    if running := os.environ.get("KBMESH_TEST_S3"):
+        yield running
+        return
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://key:secret@{host}:{port}"
+    server.stop()
+
+
+def s3_store(url: str, bucket: str) -> S3Store:
+    parts = urlsplit(url)
+    return S3Store(
+        endpoint=f"{parts.hostname}:{parts.port}",
+        bucket=bucket,
+        access_key=parts.username or "",
+        secret_key=parts.password or "",
+        secure=False,
+        region="us-east-1",
+        threads=4,
+    )
+
+
+@pytest.fixture(params=["directory", "s3"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ObjectStore]:
+    if request.param == "directory":
+        yield DirectoryStore(tmp_path / "store")
+        return
+    s3 = s3_store(request.getfixturevalue("s3_url"), f"test-{uuid4().hex[:8]}")
+    await s3.create_bucket()
+    yield s3
+    s3.close()
+
+
+async def body(*parts: bytes) -> AsyncIterator[bytes]:
+    for part in parts:
+        await asyncio.sleep(0)
+        yield part
+
+
+async def read(store: ObjectStore, key: str, tmp_path: Path) -> bytes:
+    path = tmp_path / uuid4().hex
+    await store.fetch(key, path)
+    return path.read_bytes()
+
+
+async def test_what_is_put_can_be_fetched(store: ObjectStore, tmp_path: Path) -> None:
+    await store.put("kb/one", body(b"ab", b"c"))
+    assert await read(store, "kb/one", tmp_path) == b"abc"
+
+
+async def test_an_object_larger_than_a_part_comes_back_whole(store: ObjectStore, tmp_path: Path) -> None:
+    parts = [bytes([n]) * 1_000_003 for n in range(2 * PART_BYTES // 1_000_003 + 1)]
+    await store.put("kb/large", body(*parts))
+    assert await read(store, "kb/large", tmp_path) == b"".join(parts)
+
+
+async def test_a_missing_object_is_not_found(store: ObjectStore, tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        await store.fetch("kb/none", tmp_path / "x")
+
+
+async def test_deletion_is_idempotent(store: ObjectStore, tmp_path: Path) -> None:
+    await store.put("kb/one", body(b"x"))
+    await store.delete("kb/one")
+    await store.delete("kb/one")
+    with pytest.raises(NotFound):
+        await store.fetch("kb/one", tmp_path / "x")
+
+
+@pytest.mark.parametrize("size", [3, PART_BYTES + 1])
+async def test_a_body_that_fails_leaves_nothing_and_its_error_comes_through(
+    store: ObjectStore, tmp_path: Path, size: int
+) -> None:
+    class Broken(Exception):
+        pass
+
+    async def failing() -> AsyncIterator[bytes]:
+        yield b"x" * size
+        raise Broken
+
+    with pytest.raises(Broken):
+        await store.put("kb/broken", failing())
+    with pytest.raises(NotFound):
+        await store.fetch("kb/broken", tmp_path / "x")
+
+
+async def test_a_cancelled_put_leaves_nothing(store: ObjectStore, tmp_path: Path) -> None:
+    begun = asyncio.Event()
+
+    async def endless() -> AsyncIterator[bytes]:
+        yield b"x"
+        begun.set()
+        await asyncio.Event().wait()
+
+    putting = asyncio.create_task(store.put("kb/cancelled", endless()))
+    await begun.wait()
+    putting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await putting
+    with pytest.raises(NotFound):
+        await store.fetch("kb/cancelled", tmp_path / "x")
+    await store.put("kb/next", body(b"next"))
+    assert await read(store, "kb/next", tmp_path) == b"next"
+
+
+async def test_a_store_that_is_there_passes_its_check(store: ObjectStore) -> None:
+    await store.check()
+
+
+async def test_an_s3_server_that_is_down_is_unavailable(tmp_path: Path) -> None:
+    store = s3_store("http://key:secret@127.0.0.1:1", "bucket")
+    for call in (store.check(), store.delete("k"), store.fetch("k", tmp_path / "x"), store.put("k", body(b"x"))):
+        with pytest.raises(Unavailable):
+            await call
+    store.close()
+
+
+async def test_a_directory_that_cannot_be_written_is_unavailable(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    store = DirectoryStore(tmp_path / "file" / "store")
+    with pytest.raises(Unavailable):
+        await store.check()
+    with pytest.raises(Unavailable):
+        await store.put("k", body(b"x"))
+
+
+@pytest.mark.parametrize("key", ["../outside", "/etc/passwd", "a/../../outside", ""])
+async def test_a_directory_store_stays_inside_its_directory(tmp_path: Path, key: str) -> None:
+    store = DirectoryStore(tmp_path / "store")
+    with pytest.raises(NotFound):
+        await store.put(key, body(b"x"))
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,63 @@
+"""The gateway in this process, over the real database and a directory store."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID
+
+import httpx
+import jwt
+from pydantic import SecretStr
+
+from kbmesh.auth import Authenticator, AuthMode, AuthSettings
+from kbmesh.messaging import Topics
+from kbmesh.postgres import Pool
+from services.ingest.adapters.directory import DirectoryStore
+from services.ingest.adapters.postgres import PostgresDocuments, PostgresKnowledgeBases
+from services.ingest.entrypoints.http import Gateway, create_app
+from services.ingest.handlers.documents import UploadLimits
+
+SECRET = "a secret of the tests, which is long enough"
+AUTH = AuthSettings(mode=AuthMode.HS256, secret=SecretStr(SECRET))
+MAX_BYTES = 1_000_000
+
+
+def token(sub: UUID, *, teams: tuple[UUID, ...] = (), roles: tuple[str, ...] = ()) -> str:
+    claims = {
+        "sub": str(sub),
+        "aud": AUTH.audience,
+        "exp": datetime.now(UTC) + timedelta(minutes=5),
+        "teams": [str(team) for team in teams],
+        "roles": list(roles),
+    }
+    return jwt.encode(claims, SECRET, "HS256")
+
+
+def bearer(sub: UUID, *, teams: tuple[UUID, ...] = (), roles: tuple[str, ...] = ()) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token(sub, teams=teams, roles=roles)}"}
+
+
+def make_gateway(pool: Pool, store_dir: Path, topics: Topics, *, idle_timeout_s: float = 5) -> Gateway:
+    async def ready() -> dict[str, str]:
+        return {}
+
+    return Gateway(
+        authenticator=Authenticator(AUTH),
+        knowledge_bases=PostgresKnowledgeBases(pool, topics),
+        documents=PostgresDocuments(pool, topics),
+        store=DirectoryStore(store_dir),
+        limits=UploadLimits(MAX_BYTES, idle_timeout_s),
+        ready=ready,
+    )
+
+
+@asynccontextmanager
+async def client_of(gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(create_app(gateway), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway", timeout=10) as client:
+        yield client
+
+
+def stored_files(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.rglob("*") if path.is_file())

@@ -1,0 +1,91 @@
+import io
+import zipfile
+
+import pytest
+
+from kbmesh.errors import UnsupportedType
+from services.ingest.domain.content_type import ContentType, decode_text, sniff_head
+
+PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x10\x00\x00\x00\x10\x08\x06\x00\x00\x00"
+ELF = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\x00>\x00\x01\x00\x00\x00"
+
+
+def archive(*names: str) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
+        for name in names:
+            file.writestr(name, "content " * 50)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("head", "filename", "expected"),
+    [
+        (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3", "report.pdf", ContentType.PDF),
+        (b"\xef\xbb\xbf\n%PDF-1.4", "report.txt", ContentType.PDF),
+        (archive("[Content_Types].xml", "word/document.xml"), "anything.bin", ContentType.DOCX),
+        (archive("[Content_Types].xml", "_rels/.rels"), "Report.DOCX", ContentType.DOCX),
+        (b"<!DOCTYPE html><html></html>", "page.txt", ContentType.HTML),
+        (b"\n<!-- saved -->\n<HTML lang=de>", "page", ContentType.HTML),
+        (b'<?xml version="1.0"?>\n<html xmlns="x">', "page.xhtml", ContentType.HTML),
+        (b"<p>A fragment</p>", "page.html", ContentType.HTML),
+        (b"No tag at all, whatever the name says.", "page.html", ContentType.TEXT),
+        (b"# Title\n\nText", "README.md", ContentType.MARKDOWN),
+        (b'<p align="center">badge</p>\n\n# Title', "README.md", ContentType.MARKDOWN),
+        (b"# Title\n\nText", "notes.txt", ContentType.TEXT),
+        (b"plain text", "no-extension", ContentType.TEXT),
+        (b"just text", "lies.pdf", ContentType.TEXT),
+        ("Größe und Maß".encode(), "a.txt", ContentType.TEXT),
+        ("Größe und Maß".encode("latin-1"), "a.txt", ContentType.TEXT),
+        ("Größe und Maß".encode("utf-16"), "a.txt", ContentType.TEXT),
+        ("数据".encode() * 4000, "a.txt", ContentType.TEXT),
+        (b"a text with \x00 one NUL in it", "a.txt", ContentType.TEXT),
+        (b"", "a.txt", ContentType.TEXT),
+    ],
+)
+def test_content_decides_what_a_file_is(head: bytes, filename: str, expected: ContentType) -> None:
+    assert sniff_head(head, filename) is expected
+
+
+@pytest.mark.parametrize(
+    ("head", "filename"),
+    [
+        (PNG, "picture.txt"),
+        (b"\xff\xd8\xff\xe0\x00\x10JFIF\x00\x01", "photo.md"),
+        (ELF, "program.txt"),
+        (bytes(range(256)) * 32, "random.pdf"),
+        (bytes(range(255, 0, -1)), "random.txt"),
+        (b"\x00" * 100, "zeros.txt"),
+        (archive("[Content_Types].xml", "xl/workbook.xml"), "sheet.xlsx"),
+        (archive("[Content_Types].xml", "xl/workbook.xml"), "renamed.docx"),
+        (archive("a.txt", "b.txt"), "files.zip"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(500), "old.doc"),
+        (b"{\\rtf1\\ansi Hello}", "text.rtf"),
+        (b'<svg xmlns="http://www.w3.org/2000/svg"></svg>', "drawing.svg"),
+    ],
+)
+def test_anything_else_is_refused_whatever_its_name(head: bytes, filename: str) -> None:
+    with pytest.raises(UnsupportedType) as caught:
+        sniff_head(head, filename)
+    assert caught.value.code == "unsupported_type"
+
+
+def test_a_head_that_ends_inside_a_character_is_still_utf8() -> None:
+    assert sniff_head("é".encode() * 4096 + b"\xc3", "a.txt") is ContentType.TEXT
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ("Maß — 数据".encode(), "Maß — 数据"),
+        ("Maß".encode("utf-8-sig"), "Maß"),
+        ("Maß 数据".encode("utf-16"), "Maß 数据"),
+        (b"\xfe\xff" + "Maß".encode("utf-16-be"), "Maß"),
+        ("„Maß“ – 5 €".encode("cp1252"), "„Maß“ – 5 €"),
+        (b"\xe4\x81", "ä\x81"),
+        (b"a\x00b", "a\x00b"),
+        (b"\xff\xfea", "�"),
+    ],
+)
+def test_text_is_decoded_by_its_own_encoding(data: bytes, expected: str) -> None:
+    assert decode_text(data) == expected
