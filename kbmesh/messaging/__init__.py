@@ -1,6 +1,7 @@
 """Kafka for the services: topics, CloudEvents, the outbox, and at-least-once consumers."""
 
-from kbmesh.messaging.consumer import Consumer, Delivery, Message
+from kbmesh.messaging.consumer import Consumer
+from kbmesh.messaging.delivery import Delivery, Message
 from kbmesh.messaging.events import Event, decode, headers_for, unpack
 from kbmesh.messaging.outbox import enqueue
 from kbmesh.messaging.processing import RetrySettings, run_batched, run_serial

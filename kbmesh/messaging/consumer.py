@@ -2,73 +2,34 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Set
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.abc import ConsumerRebalanceListener
-from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
+from aiokafka.errors import (
+    CommitFailedError,
+    IllegalGenerationError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+)
 
-from kbmesh.messaging.offsets import OffsetTracker
+from kbmesh.messaging.delivery import Delivery, Message, Partition
 from kbmesh.messaging.settings import KafkaSettings
 
 log = structlog.get_logger(__name__)
 
-POLL_TIMEOUT_MS: Final = 200
+POLL_MS: Final = 200
+POLL_FULL_MS: Final = 10
 COMMIT_INTERVAL_S: Final = 0.5
 DRAIN_TIMEOUT_S: Final = 20
+REBALANCE_TIMEOUT_S: Final = DRAIN_TIMEOUT_S + 10
 CLOSE_TIMEOUT_S: Final = 10
 RECONNECT_MIN_S: Final = 0.5
 RECONNECT_MAX_S: Final = 15.0
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A record as it came off the topic; `timestamp_ms` since the epoch."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: Mapping[str, bytes]
-
-    @property
-    def ids(self) -> dict[str, object]:
-        """What a log line says of the message."""
-        return {"topic": self.topic, "partition": self.partition, "offset": self.offset}
-
-
-@dataclass(slots=True, eq=False)
-class _Partition:
-    offsets: OffsetTracker = field(default_factory=OffsetTracker)
-    revoked: bool = False
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Delivery:
-    """A message together with the duty to say when its effects are durable."""
-
-    message: Message
-    _partition: _Partition
-    _settled: asyncio.Event
-
-    def begin(self) -> bool:
-        """Ask before working on it. False: another member has the partition now, leave the message to it."""
-        if self._partition.revoked:
-            self._partition.offsets.abandoned(self.message.offset)
-            self._settled.set()
-            return False
-        return True
-
-    def done(self) -> None:
-        """Call once, after the transaction that holds the message's effects has committed."""
-        self._partition.offsets.finished(self.message.offset)
-        self._settled.set()
 
 
 class Consumer(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
@@ -86,19 +47,28 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has
         self._topics = tuple(topics)
         self._window = window
         self._queue: asyncio.Queue[Delivery] = asyncio.Queue()  # bounded by the windows
-        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._partitions: dict[TopicPartition, Partition] = {}
         self._inner: AIOKafkaConsumer | None = None
         self._settled = asyncio.Event()
+        self._committing = asyncio.Lock()
+        self._closing: asyncio.Task[None] | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Polls in the background; on exit commits what is done and leaves the group."""
-        task = asyncio.create_task(self._run(), name=f"consumer {self.group}")
+        """Polls in the background; on exit commits what is done and leaves the group. Can be entered once.
+
+        An error that is no outage ends the body too (ExceptionGroup), so that nobody waits for messages in vain.
+        """
         try:
-            yield
+            async with asyncio.TaskGroup() as tasks:
+                polling = tasks.create_task(self._run(), name=f"consumer {self.group}")
+                try:
+                    yield
+                finally:
+                    polling.cancel()
         finally:
-            task.cancel()
-            await asyncio.wait([task])
+            if self._closing is not None:
+                await self._closing
 
     async def next(self) -> Delivery:
         """The next message; waits for one."""
@@ -109,7 +79,8 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has
         while True:
             self._inner = inner = self._new_client()
             try:
-                async with asyncio.timeout(self._settings.request_timeout_s):
+                # Joining takes as long as the slowest member needs to let go of its partitions.
+                async with asyncio.timeout(REBALANCE_TIMEOUT_S + self._settings.request_timeout_s):
                     await inner.start()
                 log.info("consumer_joined", group=self.group, topics=self._topics)
                 backoff_s = RECONNECT_MIN_S
@@ -120,9 +91,9 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has
                 await self._release(inner, list(self._partitions), drain=True)
             finally:
                 self.connected = False
-                # stop() does not call the listener.
-                await self._release(inner, list(self._partitions), drain=False)
-                await self._stop(inner)
+                # In a task of its own: a client that is closed by half goes on as a member that does nothing.
+                self._closing = asyncio.create_task(self._close(inner))
+                await asyncio.shield(self._closing)
             await asyncio.sleep(backoff_s * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
             backoff_s = min(backoff_s * 2, RECONNECT_MAX_S)
 
@@ -130,6 +101,7 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has
         session_timeout_ms = int(self._settings.session_timeout_s * 1000)
         inner = AIOKafkaConsumer(
             group_id=self.group,
+            group_instance_id=self._settings.group_instance_id,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             isolation_level="read_committed",
@@ -137,54 +109,107 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has
             session_timeout_ms=session_timeout_ms,
             heartbeat_interval_ms=session_timeout_ms // 10,
             max_poll_interval_ms=int(self._settings.max_poll_interval_s * 1000),
-            rebalance_timeout_ms=int((DRAIN_TIMEOUT_S + 10) * 1000),
-            **self._settings.client_options(),
+            rebalance_timeout_ms=REBALANCE_TIMEOUT_S * 1000,
+            **self._settings.client_options() | {"request_timeout_ms": 2 * REBALANCE_TIMEOUT_S * 1000},
         )
         inner.subscribe(self._topics, listener=self)
         return inner
 
     async def _poll_for_ever(self, inner: AIOKafkaConsumer) -> None:
         loop = asyncio.get_running_loop()
-        last_commit = loop.time()
+        last_commit = last_probe = loop.time()
+        behind: dict[TopicPartition, int] = {}
         while True:
-            # Said anew in each round: a rebalance silently resumes paused partitions.
-            full = {
-                tp for tp, partition in self._partitions.items() if partition.offsets.in_flight >= self._window
-            }
-            assigned = inner.assignment()
-            inner.pause(*(full & assigned))
-            inner.resume(*((inner.paused() & assigned) - full))
-            records = await inner.getmany(timeout_ms=POLL_TIMEOUT_MS, max_records=self._window)
+            full = {tp for tp, known in self._partitions.items() if known.offsets.in_flight >= self._window}
+            records = await self._poll(inner, full)
             self.connected = True
             for topic_partition, batch in records.items():
                 self._deliver(topic_partition, batch)
             if loop.time() - last_commit >= COMMIT_INTERVAL_S:
                 await self._commit(inner, self._partitions)
                 last_commit = loop.time()
+            for topic_partition in full:
+                behind.pop(topic_partition, None)
+            if loop.time() - last_probe >= self._settings.probe_interval_s:
+                behind = await self._probe(inner, full, behind)
+                last_probe = loop.time()
+
+    async def _poll(
+        self, inner: AIOKafkaConsumer, full: Set[TopicPartition]
+    ) -> Mapping[TopicPartition, Iterable[ConsumerRecord]]:
+        """New records of all partitions but the full ones.
+
+        Those are not paused, which would throw away what the client has fetched, and fetch it again.
+        """
+        assigned = inner.assignment()
+        free = assigned - full
+        if assigned and not free:
+            with inner._subscription.fetch_context():  # counts as polling
+                await asyncio.sleep(POLL_FULL_MS / 1000)
+            return {}
+        # Returns no sooner than a rebalance ends, whatever its own timeout.
+        async with asyncio.timeout(2 * REBALANCE_TIMEOUT_S):
+            timeout_ms = POLL_FULL_MS if full else POLL_MS
+            polled: Mapping[TopicPartition, Iterable[ConsumerRecord]] = await inner.getmany(
+                *free, timeout_ms=timeout_ms, max_records=self._window
+            )
+            return polled
+
+    async def _probe(
+        self, inner: AIOKafkaConsumer, full: Set[TopicPartition], behind: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Positions of the partitions that have more to read, the full ones left out.
+
+        Without it an outage goes unseen, as the client just returns no records, and now and then it reads no
+        more after a broker has come back.
+
+        Raises:
+            KafkaError, TimeoutError: the broker does not answer, a partition has not moved since `behind`, or the
+                client has given up.
+        """
+        if inner._coordinator._coordination_task.done():
+            raise KafkaError("the client has stopped taking part in its group")
+        assigned = inner.assignment()
+        try:
+            async with asyncio.timeout(self._settings.request_timeout_s):
+                ends = await inner.end_offsets(assigned) if assigned else {}
+                positions = {tp: await inner.position(tp) for tp in assigned - full}
+        except IllegalStateError:
+            return {}  # a rebalance came between
+        lagging = {tp: position for tp, position in positions.items() if position < ends[tp]}
+        if any(behind.get(tp) == position for tp, position in lagging.items()):
+            raise KafkaTimeoutError("the client has stopped reading")
+        return lagging
 
     def _deliver(self, topic_partition: TopicPartition, records: Iterable[ConsumerRecord]) -> None:
-        partition = self._partitions.setdefault(topic_partition, _Partition())
+        partition = self._partitions.setdefault(topic_partition, Partition())
         for record in records:
             partition.offsets.delivered(record.offset)
             self._queue.put_nowait(Delivery(_message(record), partition, self._settled))
 
-    async def _commit(self, inner: AIOKafkaConsumer, partitions: Mapping[TopicPartition, _Partition]) -> None:
-        offsets = {
-            topic_partition: offset
-            for topic_partition, partition in partitions.items()
-            if (offset := partition.offsets.committable()) is not None
-        }
-        if not offsets:
-            return
-        try:
-            async with asyncio.timeout(self._settings.request_timeout_s):
-                await inner.commit(offsets)
-        except (CommitFailedError, IllegalStateError) as error:
-            # The partition has moved on: its new owner will see these messages again.
-            log.info("consumer_commit_refused", group=self.group, error=type(error).__name__)
-        else:
-            for topic_partition, offset in offsets.items():
-                partitions[topic_partition].offsets.committed(offset)
+    async def _commit(self, inner: AIOKafkaConsumer, partitions: Mapping[TopicPartition, Partition]) -> None:
+        async with self._committing:
+            trackers = {topic_partition: partition.offsets for topic_partition, partition in partitions.items()}
+            offsets = {
+                topic_partition: offset
+                for topic_partition, tracker in trackers.items()
+                if (offset := tracker.committable()) is not None
+            }
+            if not offsets:
+                return
+            member_id = inner._coordinator.member_id
+            try:
+                async with asyncio.timeout(self._settings.request_timeout_s):
+                    await inner.commit(offsets)
+            except (CommitFailedError, IllegalStateError) as error:
+                # The partition has moved on: its new owner will see these messages again.
+                log.info("consumer_commit_refused", group=self.group, error=type(error).__name__)
+                if isinstance(error.__cause__, IllegalGenerationError):
+                    # The client would join again as somebody else, and the group wait long for who it was before.
+                    inner._coordinator.member_id = member_id
+            else:
+                for topic_partition, offset in offsets.items():
+                    trackers[topic_partition].committed(offset)
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         await self._release(self._inner, revoked, drain=True)
@@ -213,7 +238,7 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has
             if delivery.begin():
                 self._queue.put_nowait(delivery)
 
-    async def _drain(self, partitions: Iterable[_Partition]) -> None:
+    async def _drain(self, partitions: Iterable[Partition]) -> None:
         """Waits, bounded, until what had been begun of these partitions is done."""
         waiting = list(partitions)
         try:
@@ -224,12 +249,31 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has
         except TimeoutError:
             log.warning("consumer_drain_timed_out", group=self.group)
 
-    async def _stop(self, inner: AIOKafkaConsumer) -> None:
+    async def _close(self, inner: AIOKafkaConsumer) -> None:
+        # stop() does not call the listener.
+        await self._release(inner, list(self._partitions), drain=False)
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await inner.stop()
-        except (KafkaError, OSError, TimeoutError) as error:
-            log.warning("consumer_not_stopped", group=self.group, error=type(error).__name__)
+        except (KafkaError, OSError, TimeoutError, asyncio.CancelledError) as error:
+            # The client cancels tasks of its own and then trips over that.
+            log.warning("consumer_stopped_hard", group=self.group, error=type(error).__name__)
+            await _stop_hard(inner)
+
+
+async def _stop_hard(inner: AIOKafkaConsumer) -> None:
+    """Ends what an interrupted `stop` leaves: its heartbeat would keep the partitions from everybody."""
+    tasks: set[asyncio.Task[object] | None] = set()
+    if (coordinator := inner._coordinator) is not None:
+        tasks |= {coordinator._coordination_task, coordinator._heartbeat_task, coordinator._commit_refresh_task}
+    if (fetcher := inner._fetcher) is not None:
+        tasks |= {fetcher._fetch_task, *fetcher._pending_tasks}
+    running = [task for task in tasks if task is not None]
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running, timeout=CLOSE_TIMEOUT_S)
+    await inner._client.close()
 
 
 def _message(record: ConsumerRecord) -> Message:
@@ -240,5 +284,5 @@ def _message(record: ConsumerRecord) -> Message:
         timestamp_ms=record.timestamp,
         key=record.key,
         value=record.value,
-        headers=dict(record.headers),
+        headers={name: value or b"" for name, value in record.headers},
     )

@@ -7,13 +7,14 @@ class OffsetTracker:
     def __init__(self) -> None:
         self._open: deque[int] = deque()  # ascending, as the broker delivers
         self._finished: set[int] = set()
+        self._abandoned = 0
         self._next: int | None = None
         self._committed: int | None = None
 
     @property
     def in_flight(self) -> int:
         """Messages delivered and neither finished nor abandoned."""
-        return len(self._open) - len(self._finished)
+        return len(self._open) - len(self._finished) - self._abandoned
 
     def delivered(self, offset: int) -> None:
         self._open.append(offset)
@@ -25,9 +26,9 @@ class OffsetTracker:
             self._finished.discard(done)
             self._next = done + 1
 
-    def abandoned(self, offset: int) -> None:
-        """The message will not be worked on here. Only the newest ones may be, so no commit can pass it."""
-        self._open.remove(offset)
+    def abandon(self) -> None:
+        """One message will not be worked on here. No commit ever passes it, whatever finishes behind it."""
+        self._abandoned += 1
 
     def committable(self) -> int | None:
         """The next offset to read, as Kafka wants it; None when nothing is new since `committed`."""

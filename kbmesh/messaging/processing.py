@@ -18,7 +18,8 @@ import structlog
 from pydantic import BaseModel, ConfigDict
 
 from kbmesh.errors import KbmeshError, Poison, Unavailable
-from kbmesh.messaging.consumer import Consumer, Delivery, Message
+from kbmesh.messaging.consumer import Consumer
+from kbmesh.messaging.delivery import Delivery, Message
 from kbmesh.messaging.producer import Outgoing, Producer
 from kbmesh.messaging.topics import Topics
 from kbmesh.observability import tracing
@@ -62,6 +63,8 @@ class _Processor:
         message = delivery.message
         attempts = 0
         async for _ in self._backing_off():
+            if not delivery.begin():
+                return
             try:
                 with tracing.consuming(message.headers, f"process {message.topic}"):
                     await handle(message)
@@ -86,6 +89,9 @@ class _Processor:
     async def process_batch(self, deliveries: Sequence[Delivery], handle: HandleBatch) -> None:
         """As `process`, for many at once; if that fails they are handled one by one: only the bad one suffers."""
         async for _ in self._backing_off():
+            deliveries = [delivery for delivery in deliveries if delivery.begin()]
+            if not deliveries:
+                return
             try:
                 await handle([delivery.message for delivery in deliveries])
             except TRANSIENT as error:
@@ -116,14 +122,24 @@ class _Processor:
         self._dead_in_a_row += 1
         async for _ in self._backing_off():
             try:
-                if self._on_dead is not None:
-                    await self._on_dead(message, error)
+                await self._tell(message, error)
                 if await self._dead_letters.send([_dead_letter(message, error, attempts)]) == [True]:
                     log.error("message_dead_lettered", **message.ids, error=_name(error))
                     return True
             except TRANSIENT as outage:
                 log.warning("dependency_unavailable", **message.ids, error=_name(outage))
         return False
+
+    async def _tell(self, message: Message, error: Exception) -> None:
+        if self._on_dead is None:
+            return
+        try:
+            await self._on_dead(message, error)
+        except TRANSIENT:
+            raise
+        except Exception as failure:
+            # Ending here would end every restart at the same message.
+            log.exception("on_dead_failed", **message.ids, error=_name(failure))
 
 
 def _name(error: Exception) -> str:
@@ -142,7 +158,9 @@ def _dead_letter(message: Message, error: Exception, attempts: int) -> Outgoing:
         "kbmesh-dlq-attempts": str(attempts).encode(),
         "kbmesh-dlq-failed-at": datetime.now(UTC).isoformat().encode(),
     }
-    return Outgoing(Topics.dead_letter(message.topic), message.key, message.value, headers)
+    # Kafka takes a message that has neither key nor value, its Python client does not.
+    value = b"" if message.key is None and message.value is None else message.value
+    return Outgoing(Topics.dead_letter(message.topic), message.key, value, headers)
 
 
 async def run_serial(
@@ -164,13 +182,11 @@ async def run_serial(
         backlog = backlogs[partition]
         while backlog and not stop.is_set():
             async with slots:
-                delivery = backlog.popleft()
-                if delivery.begin():
-                    await processor.process(delivery, handle)
+                await processor.process(backlog.popleft(), handle)
         del backlogs[partition]
 
     async with consumer.running(), _bounded_tasks(retry.stop_timeout_s) as tasks:
-        async for delivery in _until(stop, consumer):
+        while (delivery := await _next(consumer, stop)) is not None:
             partition = (delivery.message.topic, delivery.message.partition)
             if partition in backlogs:
                 backlogs[partition].append(delivery)
@@ -211,13 +227,12 @@ async def run_batched(
 
     async def work(batch: list[Delivery]) -> None:
         try:
-            if begun := [delivery for delivery in batch if delivery.begin()]:
-                await processor.process_batch(begun, handle)
+            await processor.process_batch(batch, handle)
         finally:
             slots.release()
 
     async with consumer.running(), _bounded_tasks(retry.stop_timeout_s) as tasks:
-        async for delivery in _until(stop, consumer):
+        while (delivery := await _next(consumer, stop)) is not None:
             batch = [delivery]
             await fill(batch)
             await slots.acquire()
@@ -235,15 +250,13 @@ async def _bounded_tasks(timeout_s: float) -> AsyncIterator[asyncio.TaskGroup]:
         log.warning("work_cut_short", timeout_s=timeout_s)
 
 
-async def _until(stop: asyncio.Event, consumer: Consumer) -> AsyncIterator[Delivery]:
+async def _next(consumer: Consumer, stop: asyncio.Event) -> Delivery | None:
+    """The next message, or None once `stop` is set."""
+    delivery = asyncio.ensure_future(consumer.next())
     stopped = asyncio.ensure_future(stop.wait())
     try:
-        while not stop.is_set():
-            delivery = asyncio.ensure_future(consumer.next())
-            await asyncio.wait([delivery, stopped], return_when=asyncio.FIRST_COMPLETED)
-            if not delivery.done():
-                delivery.cancel()
-                return
-            yield delivery.result()
+        await asyncio.wait([delivery, stopped], return_when=asyncio.FIRST_COMPLETED)
+        return delivery.result() if delivery.done() and not stop.is_set() else None
     finally:
+        delivery.cancel()
         stopped.cancel()

@@ -13,6 +13,9 @@ from kbmesh.messaging.settings import KafkaSettings
 log = structlog.get_logger(__name__)
 
 CLOSE_TIMEOUT_S: Final = 10
+SENDER_TIMEOUT_S: Final = 2
+MAX_REQUEST_BYTES: Final = 2 * 1024 * 1024
+"""More than a broker takes by default: a dead letter is its message, which may be the largest, and headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ class Producer:
         Raises:
             Unavailable: no broker could be reached; nothing was sent.
         """
+        if not messages:
+            return []
         async with self._lock:
             inner = self._inner or await self._start()
             futures: list[asyncio.Future[object]] = []
@@ -69,33 +74,42 @@ class Producer:
             enable_idempotence=True,
             compression_type="lz4",
             linger_ms=5,
-            max_request_size=1_000_000,
+            max_request_size=MAX_REQUEST_BYTES,
             **self._settings.client_options(),
         )
-        self._inner = inner
         try:
             async with asyncio.timeout(self._settings.request_timeout_s):
                 await inner.start()
+            self._inner = inner
         except (KafkaError, OSError, TimeoutError) as error:
-            await self._discard()
             raise Unavailable("no Kafka broker answers", code="broker_unavailable") from error
+        finally:
+            if self._inner is None:
+                await _stop(inner)
         return inner
 
     async def _discard(self) -> None:
         inner, self._inner = self._inner, None
-        if inner is None:
-            return
-        # stop() waits for batches that a dead broker will never take: fail them first.
-        inner._message_accumulator.fail_all(KafkaError("producer discarded"))
-        try:
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await inner.stop()
-        except (KafkaError, OSError, TimeoutError) as error:
-            log.warning("kafka_producer_not_stopped", error=type(error).__name__)
+        if inner is not None:
+            await _stop(inner)
 
     async def close(self) -> None:
         async with self._lock:
             await self._discard()
+
+
+async def _stop(inner: AIOKafkaProducer) -> None:
+    # Its own stop() waits for batches that a dead broker will never take, and it must not retry what is failed.
+    sender = inner._sender.sender_task
+    while sender is not None and not sender.done():
+        sender.cancel()  # the first one lets requests under way end, the second does not
+        await asyncio.wait([sender], timeout=SENDER_TIMEOUT_S)
+    inner._message_accumulator.fail_all(KafkaError("producer discarded"))
+    try:
+        async with asyncio.timeout(CLOSE_TIMEOUT_S):
+            await inner.stop()
+    except (KafkaError, OSError, TimeoutError) as error:
+        log.warning("kafka_producer_not_stopped", error=type(error).__name__)
 
 
 def _succeeded(future: asyncio.Future[object]) -> bool:

@@ -21,7 +21,12 @@ class KafkaSettings(BaseModel):
     sasl_password: SecretStr | None = None
     request_timeout_s: float = 15
     session_timeout_s: float = 30
+    group_instance_id: str | None = None
+    """Static membership (KIP-345): a process that comes back under its name takes its partitions up at once, where
+    the group would otherwise wait for the one that died. Unique to the process within its group."""
     max_poll_interval_s: float = 300
+    probe_interval_s: float = 15
+    """How often a consumer makes sure that the broker answers and that it still reads."""
 
     @property
     def topics(self) -> Topics:

@@ -18,7 +18,6 @@ log = structlog.get_logger(__name__)
 
 _DOWN: Final = (
     asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
@@ -96,10 +95,8 @@ async def connection(pool: Pool, *, timeout_s: float = 10) -> AsyncIterator[Conn
         Unavailable: the database is down, read-only, out of resources, or too slow; try again later.
     """
     try:
-        async with pool.acquire(timeout=timeout_s) as conn:
+        async with _acquired(pool, timeout_s) as conn:
             yield conn
-    except asyncpg.DataError:
-        raise  # filed under InterfaceError, but it means that an argument does not fit: no outage
     except _DOWN as error:
         if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
             # A failover left these connections on what is now a replica.
@@ -110,7 +107,39 @@ async def connection(pool: Pool, *, timeout_s: float = 10) -> AsyncIterator[Conn
 
 
 @asynccontextmanager
+async def _acquired(pool: Pool, timeout_s: float) -> AsyncIterator[Connection]:
+    try:
+        conn = await pool.acquire(timeout=timeout_s)
+    except asyncpg.InterfaceError as error:
+        raise asyncpg.ConnectionDoesNotExistError("the pool is closed") from error
+    try:
+        yield conn
+    except asyncpg.InterfaceError as error:
+        # Says both that the connection was lost and that the caller passed a wrong argument.
+        if _is_lost(conn):
+            raise asyncpg.ConnectionDoesNotExistError("the connection was lost") from error
+        raise
+    finally:
+        await pool.release(conn)
+
+
+def _is_lost(conn: Connection) -> bool:
+    try:
+        return bool(conn.is_closed())
+    except asyncpg.InterfaceError:
+        return True  # the pool has taken it back
+
+
+@asynccontextmanager
 async def transaction(pool: Pool, *, timeout_s: float = 10, **options: Any) -> AsyncIterator[Connection]:
     """A pooled connection inside a transaction, committed on exit; `options` as asyncpg's `transaction`."""
     async with connection(pool, timeout_s=timeout_s) as conn, conn.transaction(**options):
         yield conn
+
+
+async def fetch_one(conn: Connection, statement: str, *arguments: object) -> asyncpg.Record:
+    """The row of a statement that always yields one, for instance INSERT ... RETURNING."""
+    row = await conn.fetchrow(statement, *arguments)
+    if row is None:
+        raise LookupError("the statement was to yield a row and did not")
+    return row

@@ -5,9 +5,10 @@ from typing import Any, Final
 
 import grpc
 import structlog
+from google.protobuf.message import DecodeError
 
 from kbmesh.auth import Authenticator, Principal
-from kbmesh.errors import DeadlineExceeded, KbmeshError
+from kbmesh.errors import DeadlineExceeded, InvalidArgument, KbmeshError
 from kbmesh.observability import tracing
 from kbmesh.rpc.status import to_status
 
@@ -52,14 +53,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             key: value for key, value in handler_call_details.invocation_metadata or () if isinstance(value, str)
         }
 
-        async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        async def call(raw: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             try:
                 with tracing.serving(metadata, method):
                     async with asyncio.timeout(self._limit(context)):
                         authorization = metadata.get("authorization")
                         _principal.set(await self._authenticator.authenticate(authorization))
                         _authorization.set(authorization)
-                        return await handler.unary_unary(request, context)
+                        return await handler.unary_unary(_parsed(handler, raw), context)
             except KbmeshError as error:
                 failure = error
             except TimeoutError:
@@ -71,10 +72,17 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         return grpc.unary_unary_rpc_method_handler(
             call,
-            request_deserializer=handler.request_deserializer,
+            request_deserializer=None,  # where grpc does it, a failure is an unknown error with a traceback
             response_serializer=handler.response_serializer,
         )
 
     def _limit(self, context: grpc.aio.ServicerContext[Any, Any]) -> float:
         remaining = context.time_remaining()
         return self._max_deadline_s if remaining is None else min(remaining, self._max_deadline_s)
+
+
+def _parsed(handler: Any, raw: bytes) -> Any:
+    try:
+        return handler.request_deserializer(raw)
+    except DecodeError:
+        raise InvalidArgument("the bytes are not a request of this method", code="bad_request") from None
