@@ -1,0 +1,533 @@
+\restrict dbmate
+
+
+SET statement_timeout = 0;
+SET lock_timeout = 0;
+SET idle_in_transaction_session_timeout = 0;
+SET transaction_timeout = 0;
+SET client_encoding = 'UTF8';
+SET standard_conforming_strings = on;
+SELECT pg_catalog.set_config('search_path', '', false);
+SET check_function_bodies = false;
+SET xmloption = content;
+SET client_min_messages = warning;
+SET row_security = off;
+
+--
+-- Name: vector; Type: EXTENSION; Schema: -; Owner: -
+--
+
+CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA public;
+
+
+--
+-- Name: EXTENSION vector; Type: COMMENT; Schema: -; Owner: -
+--
+
+COMMENT ON EXTENSION vector IS 'vector data type and ivfflat and hnsw access methods';
+
+
+--
+-- Name: notify_outbox(); Type: FUNCTION; Schema: public; Owner: -
+--
+
+CREATE FUNCTION public.notify_outbox() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    PERFORM pg_notify('kbmesh_outbox', '');
+    RETURN NULL;
+END
+$$;
+
+
+SET default_tablespace = '';
+
+SET default_table_access_method = heap;
+
+--
+-- Name: channels; Type: TABLE; Schema: public; Owner: -
+--
+
+CREATE TABLE public.channels (
+    id text NOT NULL,
+    settings jsonb DEFAULT '{"kb_ids": []}'::jsonb NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT channels_id_check CHECK (((char_length(id) >= 1) AND (char_length(id) <= 200)))
+);
+
+
+--
+-- Name: chunks; Type: TABLE; Schema: public; Owner: -
+--
+
+CREATE TABLE public.chunks (
+    id uuid NOT NULL,
+    kind text NOT NULL,
+    source_id text NOT NULL,
+    kb_id uuid,
+    document_id uuid,
+    revision bigint NOT NULL,
+    ordinal integer NOT NULL,
+    content text NOT NULL,
+    content_sha256 bytea NOT NULL,
+    token_count integer NOT NULL,
+    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
+    tier text NOT NULL,
+    valid_until timestamp with time zone,
+    live boolean NOT NULL,
+    tsv tsvector GENERATED ALWAYS AS (to_tsvector('english'::regconfig, content)) STORED NOT NULL,
+    bm25 public.sparsevec,
+    CONSTRAINT chunks_check CHECK (((kind = 'document_chunk'::text) = (document_id IS NOT NULL))),
+    CONSTRAINT chunks_check1 CHECK (((document_id IS NULL) = (kb_id IS NULL))),
+    CONSTRAINT chunks_content_sha256_check CHECK ((octet_length(content_sha256) = 32)),
+    CONSTRAINT chunks_tier_check CHECK ((tier = ANY (ARRAY['CustomerFact'::text, 'PlatformBestPractice'::text, 'IndustryBenchmark'::text, 'AdvisoryGuidance'::text]))),
+    CONSTRAINT chunks_token_count_check CHECK ((token_count > 0))
+);
+
+
+--
+-- Name: documents; Type: TABLE; Schema: public; Owner: -
+--
+
+CREATE TABLE public.documents (
+    id uuid NOT NULL,
+    kb_id uuid NOT NULL,
+    filename text NOT NULL,
+    content_type text NOT NULL,
+    category text NOT NULL,
+    size_bytes bigint NOT NULL,
+    content_sha256 bytea NOT NULL,
+    storage_key text NOT NULL,
+    uploader uuid NOT NULL,
+    source_priority text,
+    status text DEFAULT 'pending'::text NOT NULL,
+    error_code text,
+    error_detail text,
+    revision bigint DEFAULT 1 NOT NULL,
+    live_revision bigint,
+    chunk_count integer DEFAULT 0 NOT NULL,
+    embedded_count integer DEFAULT 0 NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT documents_category_check CHECK ((category = ANY (ARRAY['strategy'::text, 'data_dictionary'::text, 'governance_policy'::text, 'architecture'::text, 'other'::text]))),
+    CONSTRAINT documents_check CHECK ((live_revision <= revision)),
+    CONSTRAINT documents_check1 CHECK ((embedded_count <= chunk_count)),
+    CONSTRAINT documents_check2 CHECK (((status = 'failed'::text) = (error_code IS NOT NULL))),
+    CONSTRAINT documents_content_sha256_check CHECK ((octet_length(content_sha256) = 32)),
+    CONSTRAINT documents_filename_check CHECK (((char_length(filename) >= 1) AND (char_length(filename) <= 255))),
+    CONSTRAINT documents_revision_check CHECK ((revision > 0)),
+    CONSTRAINT documents_size_bytes_check CHECK ((size_bytes > 0)),
+    CONSTRAINT documents_source_priority_check CHECK ((source_priority = ANY (ARRAY['CustomerFact'::text, 'PlatformBestPractice'::text, 'IndustryBenchmark'::text, 'AdvisoryGuidance'::text]))),
+    CONSTRAINT documents_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'processing'::text, 'embedding'::text, 'ready'::text, 'empty'::text, 'failed'::text])))
+);
+
+
+--
+-- Name: embedding_spaces; Type: TABLE; Schema: public; Owner: -
+--
+
+CREATE TABLE public.embedding_spaces (
+    id text NOT NULL,
+    model text NOT NULL,
+    dimensions integer NOT NULL,
+    status text NOT NULL,
+    table_name text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT embedding_spaces_check CHECK ((table_name = ('vectors_'::text || id))),
+    CONSTRAINT embedding_spaces_dimensions_check CHECK (((dimensions >= 1) AND (dimensions <= 4000))),
+    CONSTRAINT embedding_spaces_id_check CHECK ((id ~ '^[a-z][a-z0-9_]{0,47}$'::text)),
+    CONSTRAINT embedding_spaces_status_check CHECK ((status = ANY (ARRAY['building'::text, 'active'::text, 'retired'::text])))
+);
+
+
+--
+-- Name: knowledge_bases; Type: TABLE; Schema: public; Owner: -
+--
+
+CREATE TABLE public.knowledge_bases (
+    id uuid NOT NULL,
+    owner_type text NOT NULL,
+    owner_id uuid NOT NULL,
+    name text NOT NULL,
+    description text DEFAULT ''::text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT knowledge_bases_description_check CHECK ((char_length(description) <= 2000)),
+    CONSTRAINT knowledge_bases_name_check CHECK (((char_length(name) >= 1) AND (char_length(name) <= 200))),
+    CONSTRAINT knowledge_bases_owner_type_check CHECK ((owner_type = ANY (ARRAY['user'::text, 'team'::text])))
+);
+
+
+--
+-- Name: outbox; Type: TABLE; Schema: public; Owner: -
+--
+
+CREATE TABLE public.outbox (
+    id bigint NOT NULL,
+    topic text NOT NULL,
+    key text NOT NULL,
+    headers jsonb NOT NULL,
+    payload bytea NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    published_at timestamp with time zone
+);
+
+
+--
+-- Name: outbox_id_seq; Type: SEQUENCE; Schema: public; Owner: -
+--
+
+ALTER TABLE public.outbox ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.outbox_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+
+--
+-- Name: records; Type: TABLE; Schema: public; Owner: -
+--
+
+CREATE TABLE public.records (
+    kind text NOT NULL,
+    source_id text NOT NULL,
+    revision bigint NOT NULL,
+    live_revision bigint,
+    content_sha256 bytea NOT NULL,
+    chunk_count integer DEFAULT 0 NOT NULL,
+    embedded_count integer DEFAULT 0 NOT NULL,
+    deleted_at timestamp with time zone,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT records_check CHECK ((live_revision <= revision)),
+    CONSTRAINT records_check1 CHECK ((embedded_count <= chunk_count)),
+    CONSTRAINT records_content_sha256_check CHECK ((octet_length(content_sha256) = 32)),
+    CONSTRAINT records_source_id_check CHECK (((char_length(source_id) >= 1) AND (char_length(source_id) <= 512)))
+);
+
+
+--
+-- Name: schema_migrations; Type: TABLE; Schema: public; Owner: -
+--
+
+CREATE TABLE public.schema_migrations (
+    version character varying NOT NULL
+);
+
+
+--
+-- Name: skill_versions; Type: TABLE; Schema: public; Owner: -
+--
+
+CREATE TABLE public.skill_versions (
+    skill_id uuid NOT NULL,
+    version integer NOT NULL,
+    goal text NOT NULL,
+    template text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT skill_versions_version_check CHECK ((version > 0))
+);
+
+
+--
+-- Name: skills; Type: TABLE; Schema: public; Owner: -
+--
+
+CREATE TABLE public.skills (
+    id uuid NOT NULL,
+    owner_type text,
+    owner_id uuid,
+    name text NOT NULL,
+    description text NOT NULL,
+    origin text DEFAULT 'local'::text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT skills_check CHECK (((owner_type IS NULL) = (owner_id IS NULL))),
+    CONSTRAINT skills_name_check CHECK (((char_length(name) >= 1) AND (char_length(name) <= 200))),
+    CONSTRAINT skills_owner_type_check CHECK ((owner_type = ANY (ARRAY['user'::text, 'team'::text])))
+);
+
+
+--
+-- Name: webhook_deliveries; Type: TABLE; Schema: public; Owner: -
+--
+
+CREATE TABLE public.webhook_deliveries (
+    id uuid NOT NULL,
+    webhook_id uuid NOT NULL,
+    event_id text NOT NULL,
+    attempt integer NOT NULL,
+    response_code integer,
+    attempted_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT webhook_deliveries_attempt_check CHECK ((attempt > 0))
+);
+
+
+--
+-- Name: webhooks; Type: TABLE; Schema: public; Owner: -
+--
+
+CREATE TABLE public.webhooks (
+    id uuid NOT NULL,
+    owner_id uuid NOT NULL,
+    endpoint text NOT NULL,
+    secret bytea NOT NULL,
+    filter jsonb DEFAULT '{}'::jsonb NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+
+--
+-- Name: channels channels_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.channels
+    ADD CONSTRAINT channels_pkey PRIMARY KEY (id);
+
+
+--
+-- Name: chunks chunks_kind_source_id_revision_ordinal_key; Type: CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.chunks
+    ADD CONSTRAINT chunks_kind_source_id_revision_ordinal_key UNIQUE (kind, source_id, revision, ordinal);
+
+
+--
+-- Name: chunks chunks_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.chunks
+    ADD CONSTRAINT chunks_pkey PRIMARY KEY (id);
+
+
+--
+-- Name: documents documents_kb_id_filename_key; Type: CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.documents
+    ADD CONSTRAINT documents_kb_id_filename_key UNIQUE (kb_id, filename);
+
+
+--
+-- Name: documents documents_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.documents
+    ADD CONSTRAINT documents_pkey PRIMARY KEY (id);
+
+
+--
+-- Name: documents documents_storage_key_key; Type: CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.documents
+    ADD CONSTRAINT documents_storage_key_key UNIQUE (storage_key);
+
+
+--
+-- Name: embedding_spaces embedding_spaces_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.embedding_spaces
+    ADD CONSTRAINT embedding_spaces_pkey PRIMARY KEY (id);
+
+
+--
+-- Name: embedding_spaces embedding_spaces_table_name_key; Type: CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.embedding_spaces
+    ADD CONSTRAINT embedding_spaces_table_name_key UNIQUE (table_name);
+
+
+--
+-- Name: knowledge_bases knowledge_bases_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.knowledge_bases
+    ADD CONSTRAINT knowledge_bases_pkey PRIMARY KEY (id);
+
+
+--
+-- Name: outbox outbox_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.outbox
+    ADD CONSTRAINT outbox_pkey PRIMARY KEY (id);
+
+
+--
+-- Name: records records_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.records
+    ADD CONSTRAINT records_pkey PRIMARY KEY (kind, source_id);
+
+
+--
+-- Name: schema_migrations schema_migrations_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.schema_migrations
+    ADD CONSTRAINT schema_migrations_pkey PRIMARY KEY (version);
+
+
+--
+-- Name: skill_versions skill_versions_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.skill_versions
+    ADD CONSTRAINT skill_versions_pkey PRIMARY KEY (skill_id, version);
+
+
+--
+-- Name: skills skills_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.skills
+    ADD CONSTRAINT skills_pkey PRIMARY KEY (id);
+
+
+--
+-- Name: webhook_deliveries webhook_deliveries_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.webhook_deliveries
+    ADD CONSTRAINT webhook_deliveries_pkey PRIMARY KEY (id);
+
+
+--
+-- Name: webhooks webhooks_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.webhooks
+    ADD CONSTRAINT webhooks_pkey PRIMARY KEY (id);
+
+
+--
+-- Name: chunks_document; Type: INDEX; Schema: public; Owner: -
+--
+
+CREATE INDEX chunks_document ON public.chunks USING btree (document_id);
+
+
+--
+-- Name: chunks_kb; Type: INDEX; Schema: public; Owner: -
+--
+
+CREATE INDEX chunks_kb ON public.chunks USING btree (kb_id) WHERE live;
+
+
+--
+-- Name: chunks_tsv; Type: INDEX; Schema: public; Owner: -
+--
+
+CREATE INDEX chunks_tsv ON public.chunks USING gin (tsv) WHERE live;
+
+
+--
+-- Name: documents_listing; Type: INDEX; Schema: public; Owner: -
+--
+
+CREATE INDEX documents_listing ON public.documents USING btree (kb_id, created_at, id);
+
+
+--
+-- Name: embedding_spaces_one_active; Type: INDEX; Schema: public; Owner: -
+--
+
+CREATE UNIQUE INDEX embedding_spaces_one_active ON public.embedding_spaces USING btree (status) WHERE (status = 'active'::text);
+
+
+--
+-- Name: knowledge_bases_owner; Type: INDEX; Schema: public; Owner: -
+--
+
+CREATE INDEX knowledge_bases_owner ON public.knowledge_bases USING btree (owner_type, owner_id, created_at, id);
+
+
+--
+-- Name: outbox_published; Type: INDEX; Schema: public; Owner: -
+--
+
+CREATE INDEX outbox_published ON public.outbox USING btree (published_at) WHERE (published_at IS NOT NULL);
+
+
+--
+-- Name: outbox_unpublished; Type: INDEX; Schema: public; Owner: -
+--
+
+CREATE INDEX outbox_unpublished ON public.outbox USING btree (id) WHERE (published_at IS NULL);
+
+
+--
+-- Name: webhook_deliveries_webhook; Type: INDEX; Schema: public; Owner: -
+--
+
+CREATE INDEX webhook_deliveries_webhook ON public.webhook_deliveries USING btree (webhook_id, attempted_at);
+
+
+--
+-- Name: outbox outbox_notify; Type: TRIGGER; Schema: public; Owner: -
+--
+
+CREATE TRIGGER outbox_notify AFTER INSERT ON public.outbox FOR EACH STATEMENT EXECUTE FUNCTION public.notify_outbox();
+
+
+--
+-- Name: chunks chunks_document_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.chunks
+    ADD CONSTRAINT chunks_document_id_fkey FOREIGN KEY (document_id) REFERENCES public.documents(id) ON DELETE CASCADE;
+
+
+--
+-- Name: chunks chunks_kb_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.chunks
+    ADD CONSTRAINT chunks_kb_id_fkey FOREIGN KEY (kb_id) REFERENCES public.knowledge_bases(id) ON DELETE CASCADE;
+
+
+--
+-- Name: documents documents_kb_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.documents
+    ADD CONSTRAINT documents_kb_id_fkey FOREIGN KEY (kb_id) REFERENCES public.knowledge_bases(id) ON DELETE CASCADE;
+
+
+--
+-- Name: skill_versions skill_versions_skill_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.skill_versions
+    ADD CONSTRAINT skill_versions_skill_id_fkey FOREIGN KEY (skill_id) REFERENCES public.skills(id) ON DELETE CASCADE;
+
+
+--
+-- Name: webhook_deliveries webhook_deliveries_webhook_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.webhook_deliveries
+    ADD CONSTRAINT webhook_deliveries_webhook_id_fkey FOREIGN KEY (webhook_id) REFERENCES public.webhooks(id) ON DELETE CASCADE;
+
+
+--
+-- PostgreSQL database dump complete
+--
+
+\unrestrict dbmate
+
+
+--
+-- Dbmate schema migrations
+--
+
+INSERT INTO public.schema_migrations (version) VALUES
+    ('20261130150000');
