@@ -1,0 +1,275 @@
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+from uuid import UUID
+
+import structlog
+from asyncpg import Record
+from pgvector import Vector
+
+from kbmesh.errors import Misconfigured
+from kbmesh.events.v1.status_pb2 import DocumentStatus, DocumentStatusChanged
+from kbmesh.messaging import enqueue
+from kbmesh.postgres import Connection, Pool, connection, transaction
+from kbmesh.provenance import DOCUMENT_CHUNK
+from services.embedder.domain.chunks import PendingChunk, ReadyChunks, Source, Stored
+from services.embedder.domain.encoding import Vectors
+from services.embedder.domain.spaces import Space
+
+log = structlog.get_logger(__name__)
+
+EVENT_SOURCE: Final = "/kbmesh/embedder"
+SPACES_LOCK: Final = 0x6B62_6D65_7368_01
+"""Advisory lock that processes take which look for, or create, an embedding space."""
+SWAP_TIMEOUT_S: Final = 300
+"""A swap touches every vector of a document; the index takes about a thousand of them per second."""
+
+_SPACE_TABLE: Final = """
+CREATE TABLE {table} (
+    chunk_id  uuid PRIMARY KEY REFERENCES chunks ON DELETE CASCADE,
+    kb_id     uuid,
+    kind      text NOT NULL,
+    live      boolean NOT NULL,
+    embedding vector({dimensions}) NOT NULL
+);
+-- Kept in the row: a search that is exact over one knowledge base reads them all.
+ALTER TABLE {table} ALTER COLUMN embedding SET STORAGE PLAIN;
+CREATE INDEX {table}_hnsw ON {table} USING hnsw ((embedding::halfvec({dimensions})) halfvec_cosine_ops)
+    WITH (m = 16, ef_construction = 64);
+CREATE INDEX {table}_kb ON {table} (kb_id);
+"""
+
+_PENDING: Final = """
+SELECT c.id, c.content
+FROM chunks c
+LEFT JOIN documents d ON d.id = c.document_id
+LEFT JOIN records r ON (r.kind, r.source_id) = (c.kind, c.source_id) AND r.deleted_at IS NULL
+WHERE c.id = ANY ($1::uuid[])
+  AND c.revision = coalesce(d.revision, r.revision)
+  AND NOT EXISTS (SELECT FROM {table} v WHERE v.chunk_id = c.id)
+"""
+
+_LOCK_DOCUMENTS: Final = "SELECT id, revision FROM documents WHERE id = ANY ($1::uuid[]) ORDER BY id FOR UPDATE"
+
+_LOCK_RECORDS: Final = """
+SELECT r.kind, r.source_id, r.revision
+FROM records r JOIN unnest($1::text[], $2::text[]) AS s (kind, source_id) USING (kind, source_id)
+WHERE r.deleted_at IS NULL
+ORDER BY r.kind, r.source_id
+FOR UPDATE OF r
+"""
+
+_INSERT_VECTORS: Final = """
+INSERT INTO {table} (chunk_id, kb_id, kind, live, embedding)
+SELECT c.id, c.kb_id, c.kind, c.live, v.embedding
+FROM unnest($4::uuid[], $5::vector[]) AS v (chunk_id, embedding)
+JOIN chunks c ON c.id = v.chunk_id
+JOIN unnest($1::text[], $2::text[], $3::bigint[]) AS s (kind, source_id, revision)
+    USING (kind, source_id, revision)
+ON CONFLICT (chunk_id) DO NOTHING
+"""
+
+_COUNT_VECTORS: Final = """
+SELECT c.kind, c.source_id, c.revision, count(*) AS embedded
+FROM unnest($1::text[], $2::text[], $3::bigint[]) AS s (kind, source_id, revision)
+JOIN chunks c USING (kind, source_id, revision)
+JOIN {table} v ON v.chunk_id = c.id
+GROUP BY c.kind, c.source_id, c.revision
+"""
+
+_ADVANCE_DOCUMENTS: Final = """
+UPDATE documents d
+SET embedded_count = p.embedded,
+    status        = CASE WHEN p.embedded = d.chunk_count THEN 'ready' ELSE d.status END,
+    error_code    = CASE WHEN p.embedded = d.chunk_count THEN NULL ELSE d.error_code END,
+    error_detail  = CASE WHEN p.embedded = d.chunk_count THEN NULL ELSE d.error_detail END,
+    live_revision = CASE WHEN p.embedded = d.chunk_count THEN d.revision ELSE d.live_revision END,
+    updated_at    = now()
+FROM unnest($1::uuid[], $2::integer[]) AS p (id, embedded)
+WHERE d.id = p.id
+  AND (d.embedded_count <> p.embedded OR (p.embedded = d.chunk_count AND d.status <> 'ready'))
+RETURNING d.*
+"""
+
+_ADVANCE_RECORDS: Final = """
+UPDATE records r
+SET embedded_count = p.embedded,
+    live_revision  = CASE WHEN p.embedded = r.chunk_count THEN r.revision ELSE r.live_revision END,
+    updated_at     = now()
+FROM unnest($1::text[], $2::text[], $3::integer[]) AS p (kind, source_id, embedded)
+WHERE (r.kind, r.source_id) = (p.kind, p.source_id)
+  AND (r.embedded_count <> p.embedded
+       OR (p.embedded = r.chunk_count AND r.live_revision IS DISTINCT FROM r.revision))
+RETURNING r.kind, r.source_id, r.revision, r.chunk_count, r.embedded_count
+"""
+
+_DELETE_OLDER: Final = """
+DELETE FROM chunks c
+USING unnest($1::text[], $2::text[], $3::bigint[]) AS s (kind, source_id, revision)
+WHERE (c.kind, c.source_id) = (s.kind, s.source_id) AND c.revision < s.revision
+"""
+
+_CHUNKS_LIVE: Final = """
+UPDATE chunks c
+SET live = true
+FROM unnest($1::text[], $2::text[], $3::bigint[]) AS s (kind, source_id, revision)
+WHERE (c.kind, c.source_id, c.revision) = (s.kind, s.source_id, s.revision) AND NOT c.live
+"""
+
+_VECTORS_LIVE: Final = """
+UPDATE {table} v
+SET live = true
+FROM chunks c JOIN unnest($1::text[], $2::text[], $3::bigint[]) AS s (kind, source_id, revision)
+    USING (kind, source_id, revision)
+WHERE v.chunk_id = c.id AND NOT v.live
+"""
+
+_FAIL_DOCUMENT: Final = """
+UPDATE documents
+SET status = 'failed', error_code = $3, error_detail = $4, updated_at = now()
+WHERE id = $1 AND revision = $2 AND status <> 'ready' AND error_code IS DISTINCT FROM $3
+RETURNING *
+"""
+
+
+async def ensure_space(pool: Pool, space: Space) -> None:
+    """Makes sure that `space` is the active one, and creates it when there is none yet.
+
+    Raises:
+        Misconfigured: another model or dimension is active; its vectors could not be compared with these.
+    """
+    async with transaction(pool) as conn:
+        await conn.execute("SELECT pg_advisory_xact_lock($1)", SPACES_LOCK)
+        known = await conn.fetch(
+            "SELECT id, model, dimensions, status FROM embedding_spaces WHERE status = 'active' OR id = $1",
+            space.id,
+        )
+        if not known:
+            await conn.execute(
+                "INSERT INTO embedding_spaces (id, model, dimensions, status, table_name)"
+                " VALUES ($1, $2, $3, 'active', $4)",
+                space.id,
+                space.model,
+                space.dimensions,
+                space.table,
+            )
+            await conn.execute(_SPACE_TABLE.format(table=space.table, dimensions=space.dimensions))
+            log.info("embedding_space_created", space=space.id)
+            return
+    if [tuple(row) for row in known] != [(space.id, space.model, space.dimensions, "active")]:
+        spaces = ", ".join(
+            f"{row['model']} with {row['dimensions']} dimensions ({row['status']})" for row in known
+        )
+        raise Misconfigured(
+            f"the model is {space.model} with {space.dimensions} dimensions, but the database has {spaces}",
+            code="space_mismatch",
+        )
+
+
+class PostgresVectorStore:
+    """Vectors of one embedding space beside the documents they belong to.
+
+    Rows are locked in one order in the whole project: documents and records, then chunks, then vectors.
+    """
+
+    def __init__(self, pool: Pool, space: Space, *, status_topic: str) -> None:
+        self._pool = pool
+        self._status_topic = status_topic
+        self._pending, self._insert, self._count, self._live = (
+            statement.format(table=space.table)
+            for statement in (_PENDING, _INSERT_VECTORS, _COUNT_VECTORS, _VECTORS_LIVE)
+        )
+
+    async def pending(self, batch: Sequence[ReadyChunks]) -> list[PendingChunk]:
+        ids = [chunk_id for ready in batch for chunk_id in ready.chunk_ids]
+        async with connection(self._pool) as conn:
+            return [PendingChunk(row["id"], row["content"]) for row in await conn.fetch(self._pending, ids)]
+
+    async def store(self, batch: Sequence[ReadyChunks], chunk_ids: Sequence[UUID], vectors: Vectors) -> Stored:
+        async with transaction(self._pool) as conn:
+            newest = await _lock_newest(conn, {ready.source for ready in batch})
+            if not newest:
+                return Stored(vectors=0, documents_ready=0)
+            inserted = await conn.execute(
+                self._insert, *_columns(newest), chunk_ids, [Vector(vector) for vector in vectors]
+            )
+            embedded = {
+                Source(row["kind"], row["source_id"], row["revision"]): row["embedded"]
+                for row in await conn.fetch(self._count, *_columns(newest))
+            }
+            documents = await _advance_documents(conn, embedded)
+            complete = [_source(row) for row in documents if row["status"] == "ready"]
+            ready = len(complete)
+            complete += await _advance_records(conn, embedded)
+            if complete:
+                await self._swap(conn, complete)
+            for row in documents:
+                await self._announce(conn, row)
+        return Stored(vectors=int(inserted.rsplit(" ", 1)[-1]), documents_ready=ready)
+
+    async def mark_failed(self, source: Source, *, code: str, detail: str) -> None:
+        if source.kind != DOCUMENT_CHUNK:
+            return
+        async with transaction(self._pool) as conn:
+            row = await conn.fetchrow(_FAIL_DOCUMENT, UUID(source.source_id), source.revision, code, detail)
+            if row is not None:
+                await self._announce(conn, row)
+
+    async def _swap(self, conn: Connection, complete: Collection[Source]) -> None:
+        """Search sees these revisions from the commit on, and no older one."""
+        for statement in (_DELETE_OLDER, _CHUNKS_LIVE, self._live):
+            await conn.execute(statement, *_columns(complete), timeout=SWAP_TIMEOUT_S)
+
+    async def _announce(self, conn: Connection, document: Record) -> None:
+        event = DocumentStatusChanged(
+            document_id=str(document["id"]),
+            kb_id=str(document["kb_id"]),
+            revision=document["revision"],
+            status=DocumentStatus.Value(f"DOCUMENT_STATUS_{document['status'].upper()}"),
+            error_code=document["error_code"] or "",
+            chunk_count=document["chunk_count"],
+            embedded_count=document["embedded_count"],
+        )
+        event.occurred_at.FromDatetime(document["updated_at"])
+        await enqueue(conn, self._status_topic, event.document_id, event, source=EVENT_SOURCE)
+
+
+async def _lock_newest(conn: Connection, sources: Collection[Source]) -> list[Source]:
+    """Locks the rows of `sources` until the end of the transaction; gives those that are the newest revision."""
+    documents = [UUID(source.source_id) for source in sources if source.kind == DOCUMENT_CHUNK]
+    records = [source for source in sources if source.kind != DOCUMENT_CHUNK]
+    newest = [_source(row) for row in await conn.fetch(_LOCK_DOCUMENTS, documents)] if documents else []
+    if records:
+        kinds, ids, _ = _columns(records)
+        newest += [Source(*row.values()) for row in await conn.fetch(_LOCK_RECORDS, kinds, ids)]
+    return [source for source in newest if source in sources]
+
+
+async def _advance_documents(conn: Connection, embedded: Mapping[Source, int]) -> list[Record]:
+    counts = {UUID(source.source_id): n for source, n in embedded.items() if source.kind == DOCUMENT_CHUNK}
+    return await conn.fetch(_ADVANCE_DOCUMENTS, list(counts), list(counts.values())) if counts else []
+
+
+async def _advance_records(conn: Connection, embedded: Mapping[Source, int]) -> list[Source]:
+    """Advances records; gives those that are complete now."""
+    counts = {source: n for source, n in embedded.items() if source.kind != DOCUMENT_CHUNK}
+    if not counts:
+        return []
+    kinds, ids, _ = _columns(counts)
+    rows = await conn.fetch(_ADVANCE_RECORDS, kinds, ids, list(counts.values()))
+    return [
+        Source(row["kind"], row["source_id"], row["revision"])
+        for row in rows
+        if row["embedded_count"] == row["chunk_count"]
+    ]
+
+
+def _source(document: Record) -> Source:
+    return Source(DOCUMENT_CHUNK, str(document["id"]), document["revision"])
+
+
+def _columns(sources: Collection[Source]) -> tuple[list[str], list[str], list[int]]:
+    return (
+        [source.kind for source in sources],
+        [source.source_id for source in sources],
+        [source.revision for source in sources],
+    )

@@ -1,0 +1,35 @@
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+
+class Source(NamedTuple):
+    """One revision of a document or record; the key of the version fence."""
+
+    kind: str
+    source_id: str
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyChunks:
+    """Chunks of one source that wait for their vectors."""
+
+    source: Source
+    chunk_ids: tuple[UUID, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PendingChunk:
+    """A chunk of the newest revision that has no vector yet."""
+
+    id: UUID
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What one transaction changed."""
+
+    vectors: int
+    documents_ready: int

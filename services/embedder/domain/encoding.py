@@ -1,0 +1,62 @@
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kbmesh.errors import KbmeshError
+
+Vectors = NDArray[np.float32]
+"""Shape (texts, dimensions)."""
+
+
+class InputType(StrEnum):
+    """Models trained for retrieval encode the two sides differently."""
+
+    QUERY = "query"
+    DOCUMENT = "document"
+
+
+class BadVector(KbmeshError):
+    """The model gave a vector that must not be stored or compared."""
+
+    default_code = "bad_vector"
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What the model reads of one text, its special tokens included."""
+
+    ids: tuple[int, ...]
+    truncated: bool = False
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Encoded:
+    """One row, count and flag for each text, in the order of the texts."""
+
+    vectors: Vectors
+    token_counts: tuple[int, ...]
+    truncated: tuple[bool, ...]
+
+
+def shortest_first(tokens: list[Tokens], size: int) -> list[list[int]]:
+    """Indices of `tokens` in slices of at most `size`, neighbours in length together so that padding is small."""
+    order = sorted(range(len(tokens)), key=lambda index: len(tokens[index]))
+    return [order[start : start + size] for start in range(0, len(order), size)]
+
+
+def check_vectors(vectors: Vectors, *, dimensions: int) -> None:
+    """Raises:
+    BadVector: another dimension, a value that is not finite, or a vector of length zero.
+    """
+    if vectors.ndim != 2 or vectors.shape[1] != dimensions:
+        raise BadVector(f"expected {dimensions} dimensions, got an array of shape {vectors.shape}")
+    norms = np.linalg.norm(vectors, axis=1)
+    if not np.isfinite(norms).all():
+        raise BadVector("a vector holds a value that is not finite")
+    if not norms.all():
+        raise BadVector("a vector has length zero")

@@ -1,0 +1,31 @@
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Final
+
+MAX_ID_LENGTH: Final = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """One model at one dimension: vectors of one space can be compared, of two spaces never."""
+
+    model: str
+    dimensions: int
+
+    @property
+    def id(self) -> str:
+        """For instance all_minilm_l6_v2_384; part of a table name, so [a-z0-9_] only."""
+        name = self.model.rsplit("/", 1)[-1].lower()
+        slug = re.sub(r"[^a-z0-9]+", "_", name).strip("_")
+        if not slug or not slug[0].isalpha():
+            slug = f"model_{slug}".rstrip("_")
+        suffix = f"_{self.dimensions}"
+        if len(slug) + len(suffix) > MAX_ID_LENGTH:
+            digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+            slug = f"{slug[: MAX_ID_LENGTH - len(suffix) - 9]}_{digest}"
+        return slug + suffix
+
+    @property
+    def table(self) -> str:
+        return f"vectors_{self.id}"

@@ -1,0 +1,92 @@
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+import structlog
+
+from kbmesh.errors import Poison
+from kbmesh.events.v1.chunks_pb2 import ChunksReady
+from kbmesh.messaging import (
+    Consumer,
+    KafkaSettings,
+    Message,
+    Producer,
+    RetrySettings,
+    decode,
+    run_batched,
+    unpack,
+)
+from kbmesh.provenance import DOCUMENT_CHUNK
+from services.embedder import handlers
+from services.embedder.domain.chunks import ReadyChunks, Source
+from services.embedder.ports import TextEncoder, VectorStore
+
+log = structlog.get_logger(__name__)
+
+GROUP: Final = "embedder"
+MAX_CHUNKS: Final = 32
+
+
+async def consume_chunks(
+    kafka: KafkaSettings,
+    *,
+    encoder: TextEncoder,
+    store: VectorStore,
+    batch_chunks: int,
+    linger_s: float,
+    in_flight: int,
+    retry: RetrySettings,
+    stop: asyncio.Event,
+) -> None:
+    """Embeds what the chunks topic announces, until `stop`."""
+
+    async def handle(messages: Sequence[Message]) -> None:
+        batch = [read_message(message) for message in messages]
+        stored = await handlers.embed_chunks(batch, encoder=encoder, store=store)
+        log.info("chunks_embedded", messages=len(batch), vectors=stored.vectors, ready=stored.documents_ready)
+
+    async def on_dead(message: Message, error: Exception) -> None:
+        if not isinstance(error, Poison):
+            await handlers.give_up(read_message(message).source, store=store)
+
+    dead_letters = Producer(kafka)
+    try:
+        await run_batched(
+            # Room for the batches in flight and the next one, even of one-chunk messages in one partition.
+            Consumer(kafka, [kafka.topics.chunks], kafka.group(GROUP), window=batch_chunks * (in_flight + 1)),
+            handle,
+            dead_letters,
+            size=batch_chunks,
+            linger_s=linger_s,
+            in_flight=in_flight,
+            weigh=_chunk_count,
+            retry=retry,
+            stop=stop,
+            on_dead=on_dead,
+        )
+    finally:
+        await dead_letters.close()
+
+
+def read_message(message: Message) -> ReadyChunks:
+    """
+    Raises:
+        Poison: not a ChunksReady, an id that is no UUID, or not 1 to 32 chunks.
+    """
+    event = unpack(decode(message.headers, message.value), ChunksReady)
+    if not 1 <= len(event.chunk_ids) <= MAX_CHUNKS:
+        raise Poison(f"{len(event.chunk_ids)} chunks in one message", code="bad_chunk_count")
+    try:
+        chunk_ids = tuple(UUID(chunk_id) for chunk_id in event.chunk_ids)
+        source_id = str(UUID(event.source_id)) if event.kind == DOCUMENT_CHUNK else event.source_id
+    except ValueError:
+        raise Poison("an id is not a UUID", code="bad_id") from None
+    return ReadyChunks(Source(event.kind, source_id, event.revision), chunk_ids)
+
+
+def _chunk_count(message: Message) -> int:
+    try:
+        return len(read_message(message).chunk_ids)
+    except Poison:  # the handler says so again, where it counts
+        return 1

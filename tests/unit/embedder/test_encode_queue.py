@@ -1,0 +1,175 @@
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from kbmesh.errors import ResourceExhausted, Unavailable
+from services.embedder.adapters.encode_queue import EncodeQueue
+from services.embedder.domain.encoding import InputType
+
+QUERY = InputType.QUERY
+BAD = "x" * 666
+
+
+def words(count: int) -> str:
+    return " ".join(["word"] * count)
+
+
+async def started(word_encoder: Any, calls: int = 1) -> None:
+    """Waits until the encoder is inside of a call."""
+    for _ in range(calls):
+        assert await asyncio.to_thread(word_encoder.entered.acquire, timeout=10)
+
+
+async def settled() -> None:
+    """Lets every task that can run do so."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_answers_keep_the_order_of_the_texts(word_encoder: Any) -> None:
+    lengths = [5, 1, 9, 2, 7, 3, 8, 4, 6, 10, 12, 11]
+    queue = EncodeQueue(slice_size=4)
+    async with queue.running(lambda: word_encoder):
+        for encoded in (
+            await queue.encode_in_background([words(n) for n in lengths]),
+            await queue.encode([words(n) for n in lengths], QUERY),
+        ):
+            assert encoded.vectors[:, 0].tolist() == lengths
+            assert encoded.token_counts == tuple(lengths)
+
+
+async def test_neighbours_in_length_share_a_slice(word_encoder: Any) -> None:
+    queue = EncodeQueue(slice_size=2)
+    async with queue.running(lambda: word_encoder):
+        await queue.encode_in_background([words(n) for n in (9, 1, 8, 2)])
+    assert word_encoder.calls == [[1, 2], [8, 9]]
+
+
+async def test_only_one_thread_ever_touches_the_encoder(word_encoder: Any) -> None:
+    queue = EncodeQueue(slice_size=1)
+    async with queue.running(lambda: word_encoder):
+        await asyncio.gather(
+            queue.encode_in_background([words(3)] * 5), *(queue.encode([words(2)], QUERY) for _ in range(5))
+        )
+    assert len(word_encoder.threads) == 1
+
+
+async def test_a_query_goes_between_two_slices_of_documents(word_encoder: Any) -> None:
+    word_encoder.gated = True
+    queue = EncodeQueue(slice_size=2)
+    async with queue.running(lambda: word_encoder):
+        documents = asyncio.create_task(queue.encode_in_background([words(20)] * 6))
+        await started(word_encoder)
+        query = asyncio.create_task(queue.encode([words(3)], QUERY))
+        await settled()
+        word_encoder.gate.release(4)
+        assert (await query).token_counts == (3,)
+        assert len((await documents).vectors) == 6
+    assert word_encoder.calls == [[20, 20], [3], [20, 20], [20, 20]]
+
+
+async def test_queries_that_wait_together_are_encoded_together(word_encoder: Any) -> None:
+    word_encoder.gated = True
+    queue = EncodeQueue(slice_size=8)
+    async with queue.running(lambda: word_encoder):
+        first = asyncio.create_task(queue.encode([words(1)], QUERY))
+        await started(word_encoder)
+        others = [asyncio.create_task(queue.encode([words(n), words(n)], QUERY)) for n in (2, 3, 4)]
+        await settled()
+        word_encoder.gate.release(2)
+        answers = await asyncio.gather(first, *others)
+    assert [answer.token_counts for answer in answers] == [(1,), (2, 2), (3, 3), (4, 4)]
+    assert word_encoder.calls == [[1], [2, 2, 3, 3, 4, 4]]
+
+
+async def test_a_bad_text_fails_its_own_caller_alone(word_encoder: Any) -> None:
+    queue = EncodeQueue()
+    async with queue.running(lambda: word_encoder):
+        good, bad = await asyncio.gather(
+            queue.encode([words(2)], QUERY), queue.encode([BAD], QUERY), return_exceptions=True
+        )
+        assert not isinstance(good, BaseException)
+        assert good.token_counts == (2,)
+        assert isinstance(bad, RuntimeError)
+        with pytest.raises(RuntimeError):
+            await queue.encode_in_background([words(2), BAD])
+        assert (await queue.encode_in_background([words(4)])).token_counts == (4,)
+
+
+async def test_callers_beyond_the_bound_are_refused_and_background_work_is_not(word_encoder: Any) -> None:
+    word_encoder.gated = True
+    queue = EncodeQueue(max_waiting_texts=3)
+    async with queue.running(lambda: word_encoder):
+        waiting = [asyncio.create_task(queue.encode([words(1)], QUERY)) for _ in range(3)]
+        await started(word_encoder)
+        with pytest.raises(ResourceExhausted):
+            await queue.encode([words(1)], QUERY)
+        documents = asyncio.create_task(queue.encode_in_background([words(1)]))
+        word_encoder.gated = False
+        word_encoder.gate.release()
+        await asyncio.gather(*waiting, documents)
+        assert (await queue.encode([words(1)] * 3, QUERY)).token_counts == (1, 1, 1)
+
+
+async def test_work_whose_caller_has_gone_is_dropped(word_encoder: Any) -> None:
+    word_encoder.gated = True
+    queue = EncodeQueue(slice_size=1)
+    async with queue.running(lambda: word_encoder):
+        documents = asyncio.create_task(queue.encode_in_background([words(7)] * 5))
+        await started(word_encoder)
+        gone = asyncio.create_task(queue.encode([words(5)], QUERY))
+        kept = asyncio.create_task(queue.encode([words(6)], QUERY))
+        await settled()
+        for task in (documents, gone):
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        word_encoder.gated = False
+        word_encoder.gate.release()
+        assert (await kept).token_counts == (6,)
+    assert word_encoder.calls == [[7], [6]]
+
+
+async def test_nothing_is_answered_before_the_model_is_loaded_and_after_the_end(word_encoder: Any) -> None:
+    queue = EncodeQueue()
+    with pytest.raises(Unavailable):
+        await queue.encode([words(1)], QUERY)
+    async with queue.running(lambda: word_encoder):
+        assert queue.dimensions == 2
+    with pytest.raises(Unavailable):
+        await queue.encode_in_background([words(1)])
+
+
+async def test_what_waits_at_the_end_is_still_answered(word_encoder: Any) -> None:
+    word_encoder.gated = True
+    queue = EncodeQueue(slice_size=1)
+    async with queue.running(lambda: word_encoder):
+        waiting = asyncio.create_task(queue.encode_in_background([words(2)] * 3))
+        await started(word_encoder)
+        word_encoder.gate.release(3)
+    assert (await waiting).token_counts == (2, 2, 2)
+
+
+async def test_an_encoder_that_hangs_does_not_hold_up_the_end_for_ever(
+    word_encoder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.embedder.adapters.encode_queue.DRAIN_TIMEOUT_S", 0.05)
+    word_encoder.gated = True
+    queue = EncodeQueue(slice_size=1)
+    async with queue.running(lambda: word_encoder):
+        waiting = asyncio.create_task(queue.encode_in_background([words(2)] * 3))
+        await started(word_encoder)
+        asyncio.get_running_loop().call_later(0.2, word_encoder.gate.release)
+    with pytest.raises(Unavailable):
+        await waiting
+
+
+async def test_a_model_that_does_not_load_fails_the_start() -> None:
+    def load() -> Any:
+        raise FileNotFoundError("no model")
+
+    with pytest.raises(FileNotFoundError):
+        async with EncodeQueue().running(load):
+            pass
