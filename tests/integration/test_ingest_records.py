@@ -7,6 +7,7 @@ from google.protobuf.message import Message as Proto
 
 from kbmesh.common.v1 import tier_pb2
 from kbmesh.errors import Poison
+from kbmesh.events.v1.chunks_pb2 import ChunksReady
 from kbmesh.events.v1.records_pb2 import RecordDeleted, RecordUpserted
 from kbmesh.messaging import Message, Topics, headers_for
 from kbmesh.models import bundled_model_path
@@ -77,10 +78,23 @@ async def test_a_priority_and_an_expiry_are_kept(events: RecordEvents, pool: Poo
 
 async def test_the_same_content_again_is_not_embedded_again(events: RecordEvents, pool: Pool) -> None:
     await events.handle(upserted(1))
+    await pool.execute("UPDATE records SET embedded_count = chunk_count")
     await events.handle(upserted(2))
 
     assert await chunks(pool) == [(2, "Use a window function.", True)]
     assert await announced(pool) == 1
+
+
+async def test_chunks_that_still_wait_are_announced_under_the_new_revision(
+    events: RecordEvents, pool: Pool
+) -> None:
+    await events.handle(upserted(1))
+    await events.handle(upserted(2))
+
+    payloads = await pool.fetch("SELECT payload FROM outbox WHERE topic = $1 ORDER BY id", TOPICS.chunks)
+    first, second = (ChunksReady.FromString(row["payload"]) for row in payloads)
+    assert (first.revision, second.revision) == (1, 2)
+    assert first.chunk_ids == second.chunk_ids
 
 
 async def test_new_content_waits_behind_the_live_one(events: RecordEvents, pool: Pool) -> None:

@@ -86,16 +86,27 @@ class ChildExtractor:
 
     async def _warm(self) -> None:
         try:
-            await self._child.run(_warm, self._tokenizer_path, timeout=_START_TIMEOUT)
+            try:
+                await self._load()
+            except ExtractionFailed as error:
+                if error.code != "extraction_crashed":
+                    raise
+                # A process that died while idle shows only now.
+                await self._load()
         except (ExtractionFailed, OSError) as error:
             raise Unavailable(f"the extraction process does not start: {error}") from error
+
+    async def _load(self) -> None:
+        await self._child.run(_warm, self._tokenizer_path, timeout=_START_TIMEOUT)
 
 
 def _guarded(memory_bytes: int, timeout: float, function: Callable[[*Args], T], args: tuple[*Args]) -> T:
     """Runs in the child."""
     # macOS knows the limit but may refuse it, and does not enforce it.
     with suppress(OSError, ValueError) if sys.platform == "darwin" else nullcontext():
-        resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+        _, ceiling = resource.getrlimit(resource.RLIMIT_DATA)
+        limit = memory_bytes if ceiling == resource.RLIM_INFINITY else min(memory_bytes, ceiling)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, ceiling))
     # The default action of SIGALRM ends a child whose parent is no longer there to kill it.
     signal.alarm(math.ceil(timeout + _ORPHAN_GRACE))
     try:

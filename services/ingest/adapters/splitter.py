@@ -33,14 +33,20 @@ class TokenizerSplitter:
     def count(self, text: str) -> int:
         return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
-    def split(self, text: str, limit: int) -> list[Span]:
+    def split(self, text: str, room: int) -> list[Span]:
         # The library overlaps by whole units only, so by nothing at all where paragraphs are longer than the
         # overlap: it cuts with room to spare here, and the room is filled from the chunk before.
-        pieces = self._library(limit - self._overlap).chunk_indices(text)
-        spans = [(start, start + len(piece)) for start, piece in pieces]
+        usual = self.limit - self._overlap
+        spans = self._pieces(text, 0, min(room, usual))
+        if room < usual and len(spans) > 1:
+            spans = spans[:1] + self._pieces(text, spans[1][0], usual)
         return spans[:1] + [
             (self._overlap_start(text, before, start), end) for (before, _), (start, end) in pairwise(spans)
         ]
+
+    def _pieces(self, text: str, start: int, limit: int) -> list[Span]:
+        pieces = self._library(limit).chunk_indices(text[start:])
+        return [(start + offset, start + offset + len(piece)) for offset, piece in pieces]
 
     def _overlap_start(self, text: str, before: int, start: int) -> int:
         """Where a chunk begins that repeats the end of `text[before:start]`, but not all of it."""

@@ -29,7 +29,7 @@ from unstructured.partition.text import partition_text
 
 from kbmesh.errors import KbmeshError, UnsupportedType
 from services.ingest.domain.content_type import ContentType, decode_text
-from services.ingest.domain.extraction import BlockKind, ExtractedDocument, ExtractionFailed, Part, assemble
+from services.ingest.domain.extraction import BlockKind, ExtractedDocument, ExtractionFailed, Part, assemble, clean
 
 _PDF_TAIL_BYTES = 2048
 _MAX_HEADING_WORDS = 12
@@ -93,8 +93,8 @@ def warm() -> None:
 
 
 def _read_text(path: Path, partition: Callable[..., list[Element]]) -> Iterator[Part]:
-    text = decode_text(path.read_bytes())
-    if text.strip():
+    # Cleaned before parsing too: HTML parsers make NULs visible, and lone carriage returns hide paragraphs.
+    if text := clean(decode_text(path.read_bytes())):
         yield from _parts(partition(text=text, languages=_LANGUAGES))
 
 

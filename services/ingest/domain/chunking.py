@@ -27,9 +27,10 @@ class Splitter(Protocol):
 
     def count(self, text: str) -> int: ...
 
-    def split(self, text: str, limit: int) -> list[Span]:
-        """Spans in code points, each of at most `limit` tokens, in order, overlapping a little, together
-        covering all but white space; cut inside a word only where the word alone is over the limit."""
+    def split(self, text: str, room: int) -> list[Span]:
+        """Spans in code points: the first of at most `room` tokens, the others of at most `limit`. They move on
+        in order, overlap a little, and together cover all but white space; a cut is inside a word only where
+        the word alone is over the limit."""
 
 
 def chunk(document: ExtractedDocument, splitter: Splitter) -> list[ChunkDraft]:
@@ -104,8 +105,8 @@ class _Cutter:
     def _count(self, start: int, end: int) -> int:
         return self._splitter.count(self._text[start:end])
 
-    def _split(self, start: int, end: int, limit: int) -> list[Span]:
-        return [(start + a, start + b) for a, b in self._splitter.split(self._text[start:end], limit)]
+    def _split(self, start: int, end: int, room: int) -> list[Span]:
+        return [(start + a, start + b) for a, b in self._splitter.split(self._text[start:end], room)]
 
     def _close(self) -> Iterator[Span]:
         if self._open:
@@ -135,17 +136,11 @@ class _Cutter:
             return
         if self._open and self._count(self._open.start, self._open.end) > self._limit // 2:
             yield from self._close()
-        if self._open:
-            # The first piece shares its chunk with what is open; the others have a chunk for themselves.
-            (_, first_end), *others = self._split(start, end, self._room(start))
-            self._extend(start, first_end)
-            yield from self._close()
-            if not others:
-                return
-            start = others[0][0]
-        *whole, last = self._split(start, end, self._limit)
-        yield from whole
-        self._extend(*last)
+        # The first piece shares its chunk with what is open; the others have a chunk for themselves.
+        for span in self._split(start, end, self._room(start)):
+            if self._open and self._open.end > start:
+                yield from self._close()
+            self._extend(*span)
 
     def _add_table(self, block: Block) -> Iterator[Span]:
         if not self._fits(block.start, block.end):

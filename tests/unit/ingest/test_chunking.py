@@ -7,18 +7,18 @@ from services.ingest.domain.extraction import ChunkDraft, Part, assemble
 
 
 class WordSplitter:
-    """At most 40 words; a cut every `limit` words, two of them repeated."""
+    """At most 40 words; a cut wherever a piece is full, two words repeated."""
 
     limit = 40
 
     def count(self, text: str) -> int:
         return len(text.split())
 
-    def split(self, text: str, limit: int) -> list[Span]:
+    def split(self, text: str, room: int) -> list[Span]:
         words = [match.span() for match in re.finditer(r"\S+", text)]
-        spans = []
-        for first in range(0, max(1, len(words) - 2), limit - 2):
-            piece = words[first : first + limit]
+        spans = [(words[0][0], words[:room][-1][1])]
+        for first in range(room - 2, len(words) - 2, self.limit - 2):
+            piece = words[first : first + self.limit]
             spans.append((piece[0][0], piece[-1][1]))
         return spans
 
@@ -108,16 +108,8 @@ def test_a_heading_as_long_as_a_paragraph_is_treated_as_one() -> None:
 
 def test_the_path_holds_the_headings_in_force_outermost_first() -> None:
     body = text(words(12))
-    drafts = cut(
-        heading("Book", 1),
-        body,
-        heading("Part  one", 2),
-        body,
-        heading("Deep", 4),
-        body,
-        heading("Part two", 2),
-        body,
-    )
+    titles = [heading("Book", 1), heading("Part  one", 2), heading("Deep", 4), heading("Part two", 2)]
+    drafts = cut(*(part for title in titles for part in (title, body)))
     assert [draft.headings for draft in drafts] == [
         ("Book",),
         ("Book", "Part one"),

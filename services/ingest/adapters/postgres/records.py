@@ -1,7 +1,8 @@
 from collections.abc import Sequence
+from uuid import UUID
 
 from kbmesh.messaging import Topics
-from kbmesh.postgres import Pool, transaction
+from kbmesh.postgres import Connection, Pool, transaction
 from services.ingest.adapters.postgres.chunks import insert_chunks
 from services.ingest.adapters.postgres.events import enqueue_chunks_ready
 from services.ingest.domain.extraction import ChunkDraft
@@ -18,7 +19,8 @@ class PostgresRecords:
     async def unchanged(self, record: Record) -> bool:
         async with transaction(self._pool) as conn:
             stored = await conn.fetchrow(
-                "SELECT revision, content_sha256 FROM records WHERE kind = $1 AND source_id = $2 FOR UPDATE",
+                """SELECT revision, content_sha256, embedded_count < chunk_count AS embedding FROM records
+                   WHERE kind = $1 AND source_id = $2 FOR UPDATE""",
                 record.kind,
                 record.source_id,
             )
@@ -39,6 +41,16 @@ class PostgresRecords:
                    WHERE kind = $1 AND source_id = $2""",
                 *key,
             )
+            if stored["embedding"]:
+                # What was announced under the old number is outdated by now.
+                rows = await conn.fetch(
+                    """SELECT id FROM chunks WHERE kind = $1 AND source_id = $2 AND revision = $3
+                       ORDER BY ordinal""",
+                    record.kind,
+                    record.source_id,
+                    record.revision,
+                )
+                await self._announce(conn, record, [row["id"] for row in rows])
             return True
 
     async def upsert(self, record: Record, drafts: Sequence[ChunkDraft]) -> bool:
@@ -76,15 +88,18 @@ class PostgresRecords:
                 valid_until=record.valid_until,
                 metadata={"title": record.title, "attributes": record.attributes},
             )
-            await enqueue_chunks_ready(
-                conn,
-                self._topics,
-                kind=record.kind,
-                source_id=record.source_id,
-                revision=record.revision,
-                chunk_ids=chunk_ids,
-            )
+            await self._announce(conn, record, chunk_ids)
             return True
+
+    async def _announce(self, conn: Connection, record: Record, chunk_ids: Sequence[UUID]) -> None:
+        await enqueue_chunks_ready(
+            conn,
+            self._topics,
+            kind=record.kind,
+            source_id=record.source_id,
+            revision=record.revision,
+            chunk_ids=chunk_ids,
+        )
 
     async def delete(self, kind: str, source_id: str, revision: int) -> bool:
         async with transaction(self._pool) as conn:
