@@ -1,0 +1,64 @@
+from typing import Any, Final
+
+import grpc
+
+from kbmesh.skills.v1 import skills_pb2 as pb
+from kbmesh.skills.v1 import skills_pb2_grpc
+from services.skills import handlers
+from services.skills.domain.skills import ChunkCategory, Skill, SkillChunk
+from services.skills.ports import SkillCatalog
+
+SERVICE: Final = pb.DESCRIPTOR.services_by_name["SkillsService"].full_name
+
+_CATEGORIES: Final = {
+    ChunkCategory.RULES: pb.CHUNK_CATEGORY_RULES,
+    ChunkCategory.PATTERNS: pb.CHUNK_CATEGORY_PATTERNS,
+    ChunkCategory.ANTI_PATTERNS: pb.CHUNK_CATEGORY_ANTI_PATTERNS,
+    ChunkCategory.EXAMPLES: pb.CHUNK_CATEGORY_EXAMPLES,
+    ChunkCategory.VOCABULARY: pb.CHUNK_CATEGORY_VOCABULARY,
+    ChunkCategory.KPIS: pb.CHUNK_CATEGORY_KPIS,
+}
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class SkillsServicer(skills_pb2_grpc.SkillsServiceServicer):
+    def __init__(self, catalog: SkillCatalog) -> None:
+        self._catalog = catalog
+
+    async def ListSkills(self, request: pb.ListSkillsRequest, context: Context) -> pb.ListSkillsResponse:
+        page = handlers.list_skills(request.page_size, request.page_token, catalog=self._catalog)
+        return pb.ListSkillsResponse(
+            skills=[_to_proto(skill) for skill in page.skills], next_page_token=page.next_token
+        )
+
+    async def GetSkill(self, request: pb.GetSkillRequest, context: Context) -> pb.GetSkillResponse:
+        return pb.GetSkillResponse(skill=_to_proto(handlers.get_skill(request.skill_id, catalog=self._catalog)))
+
+
+def register(server: grpc.aio.Server, catalog: SkillCatalog) -> None:
+    skills_pb2_grpc.add_SkillsServiceServicer_to_server(SkillsServicer(catalog), server)
+
+
+def _to_proto(skill: Skill) -> pb.Skill:
+    return pb.Skill(
+        id=skill.id,
+        name=skill.name,
+        description=skill.description,
+        relevance=pb.Relevance(
+            intents=skill.relevance.intents,
+            genie_passes=skill.relevance.genie_passes,
+            pipeline_steps=skill.relevance.pipeline_steps,
+        ),
+        chunks=[_chunk_to_proto(chunk) for chunk in skill.chunks],
+    )
+
+
+def _chunk_to_proto(chunk: SkillChunk) -> pb.SkillChunk:
+    return pb.SkillChunk(
+        id=chunk.id,
+        title=chunk.title,
+        content=chunk.content,
+        category=_CATEGORIES[chunk.category],
+        max_char_budget=chunk.max_char_budget,
+    )
