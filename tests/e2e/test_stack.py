@@ -1,0 +1,220 @@
+"""The whole stack as its users meet it: HTTP in, gRPC out, and processes that are killed in between."""
+
+import asyncio
+import json
+import os
+import signal
+import tempfile
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import asyncpg
+import httpx
+import pytest
+import pytest_asyncio
+from fpdf import FPDF
+
+from deploy.embedded.stack import StackAddresses, StackOptions, running_stack
+from kbmesh.rpc import ChannelSettings, open_channel
+from kbmesh.search.v1.search_pb2 import KbSearchRequest, Passage
+from kbmesh.search.v1.search_pb2_grpc import SearchServiceStub
+
+if TYPE_CHECKING:
+    from kbmesh.search.v1.search_pb2_grpc import SearchServiceAsyncStub
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+SETTLED = {"ready", "empty", "failed"}
+
+
+@dataclass(frozen=True)
+class World:
+    addresses: StackAddresses
+    http: httpx.AsyncClient
+    search: "SearchServiceAsyncStub"
+
+    async def create_kb(self) -> str:
+        answer = await self.http.post("/knowledge-bases", json={"name": "Tests"})
+        return str(answer.json()["id"])
+
+    async def upload(self, kb: str, name: str, data: bytes, **params: str) -> str:
+        answer = await self.http.post(
+            f"/knowledge-bases/{kb}/documents", params={"filename": name, **params}, content=data
+        )
+        assert answer.status_code == 202, answer.text
+        return answer.headers["location"]
+
+    async def settled(self, location: str) -> dict[str, object]:
+        async with asyncio.timeout(120):
+            while True:
+                document: dict[str, object] = (await self.http.get(location)).json()
+                if document["status"] in SETTLED:
+                    return document
+                await asyncio.sleep(0.05)
+
+    async def ask(self, kb: str, query: str) -> list[Passage]:
+        answer = await self.search.KbSearch(KbSearchRequest(query=query, kb_ids=[kb]), timeout=30)
+        assert not answer.degraded, answer.degraded_reason
+        return list(answer.passages)
+
+    def pid(self, service: str) -> int:
+        pid_file = self.addresses.data_dir / "run" / f"{service}.pid"
+        return int(json.loads(pid_file.read_text())["pid"])
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world() -> AsyncIterator[World]:
+    with tempfile.TemporaryDirectory(prefix="kbmesh-e2e-") as directory:
+        async with (
+            running_stack(StackOptions.throwaway(Path(directory))) as addresses,
+            httpx.AsyncClient(base_url=addresses.http_url, timeout=30, trust_env=False) as http,
+            open_channel(ChannelSettings(target=addresses.search)) as channel,
+        ):
+            yield World(addresses, http, SearchServiceStub(channel))
+
+
+def pdf(*pages: str) -> bytes:
+    document = FPDF()
+    document.set_font("helvetica", size=12)
+    for text in pages:
+        document.add_page()
+        document.multi_cell(0, 8, text)
+    return bytes(document.output())
+
+
+async def test_a_passage_is_cited_with_its_page_and_its_place(world: World) -> None:
+    kb = await world.create_kb()
+    pages = (
+        "The warehouse opens at seven in the morning and closes at six.",
+        "Returned parcels are inspected by two people within three days of arrival.",
+    )
+    location = await world.upload(kb, "handbook.pdf", pdf(*pages), category="governance_policy")
+    assert (await world.settled(location))["status"] == "ready"
+
+    first = (await world.ask(kb, "Who checks parcels that come back?"))[0]
+
+    assert "inspected by two people" in first.content
+    assert first.label == "[UPLOADED DOCUMENT: handbook.pdf]"
+    assert location == f"/documents/{first.document_id}"
+    assert first.citation.char_end - first.citation.char_start == len(first.content)
+    assert first.score.value == pytest.approx(
+        first.score.relevance * first.score.tier_weight * first.score.freshness
+    )
+
+
+async def test_the_companys_own_fact_comes_before_a_benchmark_that_says_otherwise(world: World) -> None:
+    kb = await world.create_kb()
+    own = b"Customer churn at our company was 4.1 percent in the last quarter."
+    other = b"Customer churn in the industry was 7.8 percent in the last quarter."
+    for location in (
+        await world.upload(kb, "industry.txt", other, source_priority="IndustryBenchmark"),
+        await world.upload(kb, "dictionary.txt", own, category="data_dictionary"),
+    ):
+        assert (await world.settled(location))["status"] == "ready"
+
+    passages = await world.ask(kb, "What was customer churn in the last quarter?")
+
+    assert [passage.filename for passage in passages] == ["dictionary.txt", "industry.txt"]
+
+
+async def test_a_bad_file_fails_with_a_reason_and_the_next_one_is_served(world: World) -> None:
+    kb = await world.create_kb()
+    torn = await world.upload(kb, "torn.pdf", b"%PDF-1.7\n" + os.urandom(5000))
+    nul = await world.upload(kb, "nul.txt", b"The meter\x00 was read on Monday.\n")
+    blank = await world.upload(kb, "blank.txt", b" \n\n ")
+
+    failed, ready, empty = [await world.settled(location) for location in (torn, nul, blank)]
+
+    assert (failed["status"], failed["error_code"]) == ("failed", "corrupt_file")
+    assert failed["error_detail"]
+    assert ready["status"] == "ready"
+    assert empty["status"] == "empty"
+    assert (await world.ask(kb, "When was the meter read?"))[0].content == "The meter was read on Monday."
+
+
+async def test_search_sees_the_old_revision_or_the_new_one_and_never_none(world: World) -> None:
+    kb = await world.create_kb()
+    location = await world.upload(kb, "price.txt", b"The price of the standard plan is ten euros.")
+    await world.settled(location)
+
+    seen: set[tuple[str, ...]] = set()
+    await world.upload(kb, "price.txt", b"The price of the standard plan is twelve euros.")
+    async with asyncio.timeout(60):
+        while True:
+            contents = tuple(p.content for p in await world.ask(kb, "What does the standard plan cost?"))
+            seen.add(contents)
+            if "twelve" in contents[0]:
+                break
+
+    assert seen <= {
+        ("The price of the standard plan is ten euros.",),
+        ("The price of the standard plan is twelve euros.",),
+    }
+    assert (await world.http.get(location)).json()["live_revision"] == 2
+
+
+async def test_a_deleted_document_is_gone_from_search(world: World) -> None:
+    kb = await world.create_kb()
+    location = await world.upload(kb, "secret.txt", b"The code name of the project is Heron.")
+    await world.settled(location)
+    assert await world.ask(kb, "What is the code name?")
+
+    removed = (await world.http.delete(location)).json()
+
+    assert removed == {"documents": 1, "chunks": 1, "vectors": 1, "objects": 1}
+    assert await world.ask(kb, "What is the code name?") == []
+
+
+async def test_skills_are_embedded_like_everything_else(world: World) -> None:
+    connection = await asyncpg.connect(world.addresses.postgres_dsn)
+    try:
+        async with asyncio.timeout(60):
+            while not await connection.fetchval(
+                """SELECT count(*) > 0 AND bool_and(embedded_count = chunk_count)
+                   FROM records WHERE kind = 'skill_chunk'"""
+            ):
+                await asyncio.sleep(0.1)
+    finally:
+        await connection.close()
+
+
+async def test_killed_processes_lose_and_double_nothing(world: World) -> None:
+    kb = await world.create_kb()
+    locations = []
+    for n in range(24):
+        if n in (6, 12, 18):
+            os.kill(world.pid("embedder" if n == 12 else "ingest"), signal.SIGKILL)
+        locations.append(await upload_through_restarts(world, kb, n))
+
+    documents = [await world.settled(location) for location in locations]
+
+    assert {document["status"] for document in documents} == {"ready"}
+    connection = await asyncpg.connect(world.addresses.postgres_dsn)
+    try:
+        vectors = await connection.fetchval(
+            "SELECT count(*) FROM vectors_all_minilm_l6_v2_384 WHERE live AND kb_id = $1",
+            kb,
+        )
+        chunks = await connection.fetchval("SELECT count(*) FROM chunks WHERE kb_id = $1 AND live", kb)
+    finally:
+        await connection.close()
+    assert vectors == chunks == sum(int(str(document["chunk_count"])) for document in documents)
+
+
+async def upload_through_restarts(world: World, kb: str, n: int) -> str:
+    """As a client does: again, until the gateway has said yes."""
+    data = f"Station {n} lies {n * 7 + 3} kilometres from the depot.".encode()
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                answer = await world.http.post(
+                    f"/knowledge-bases/{kb}/documents", params={"filename": f"station-{n}.txt"}, content=data
+                )
+            except httpx.TransportError:
+                await asyncio.sleep(0.2)
+                continue
+            if answer.status_code in (200, 202):
+                return answer.headers["location"]
+            await asyncio.sleep(0.2)
