@@ -1,6 +1,7 @@
 """The life of a service process: one loop, stopped by a signal, with exit codes that a supervisor can act on."""
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -36,6 +37,9 @@ def run(
         log.error("settings_invalid", problems=problems)
         sys.exit(EXIT_MISCONFIGURED)
     configure_logging(service, settings.log_level)
+    # The settings hold them now; a child process that reads strangers' files need not have them.
+    for name in [name for name in os.environ if name.startswith("KBMESH_")]:
+        del os.environ[name]
     try:
         asyncio.run(_until_signalled(bootstrap(settings)))
     except KbmeshError as error:

@@ -3,7 +3,12 @@ import sys
 
 import structlog
 from opentelemetry import trace
+from structlog.processors import ExceptionRenderer
+from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import EventDict, Processor, WrappedLogger
+
+# Without the values of local variables: some of them are text of documents.
+_tracebacks = ExceptionRenderer(ExceptionDictTransformer(show_locals=False))
 
 
 def configure_logging(service: str, level: str = "info") -> None:
@@ -28,7 +33,7 @@ def configure_logging(service: str, level: str = "info") -> None:
             foreign_pre_chain=shared,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.dict_tracebacks,
+                _tracebacks,
                 structlog.processors.JSONRenderer(),
             ],
         )

@@ -1,12 +1,15 @@
+"""The access predicate, the same in every statement of every service."""
+
+from typing import Final
 from uuid import UUID
 
 from kbmesh.auth import Principal
 
-VISIBLE = """((kb.owner_type = 'user' AND kb.owner_id = $1)
-    OR (kb.owner_type = 'team' AND kb.owner_id = ANY($2::uuid[])))"""
-"""Which rows of `knowledge_bases kb` the principal in $1 (user) and $2 (teams) may see."""
+OWN_OR_TEAMS: Final = """((owner_type = 'user' AND owner_id = $1)
+    OR (owner_type = 'team' AND owner_id = ANY($2::uuid[])))"""
+"""Holds for the rows of `knowledge_bases` that the principal in $1 (user) and $2 (teams) may see."""
 
 
 def identity(principal: Principal) -> tuple[UUID, list[UUID]]:
-    """The arguments $1 and $2 of VISIBLE. Roles do not widen what is seen."""
+    """The arguments $1 and $2. Roles do not widen what is seen."""
     return principal.sub, sorted(principal.teams)

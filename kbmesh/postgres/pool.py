@@ -110,8 +110,9 @@ async def connection(pool: Pool, *, timeout_s: float = 10) -> AsyncIterator[Conn
 async def _acquired(pool: Pool, timeout_s: float) -> AsyncIterator[Connection]:
     try:
         conn = await pool.acquire(timeout=timeout_s)
-    except asyncpg.InterfaceError as error:
-        raise asyncpg.ConnectionDoesNotExistError("the pool is closed") from error
+    except (asyncpg.InterfaceError, asyncpg.PostgresError) as error:
+        # The pool is closed, or the server refuses a new connection, for whatever reason.
+        raise asyncpg.ConnectionDoesNotExistError(f"no connection ({type(error).__name__})") from error
     try:
         yield conn
     except asyncpg.InterfaceError as error:

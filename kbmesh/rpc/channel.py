@@ -24,6 +24,8 @@ async def open_channel(settings: ChannelSettings) -> AsyncIterator[grpc.aio.Chan
         ("grpc.max_send_message_length", settings.max_message_bytes),
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.max_reconnect_backoff_ms", 2_000),
+        # A proxy of the environment is for the way out; these are services of one's own.
+        ("grpc.enable_http_proxy", 0),
     ]
     channel = (
         grpc.aio.secure_channel(settings.target, grpc.ssl_channel_credentials(), options=options)

@@ -1,6 +1,6 @@
 """Typed errors as gRPC statuses: the code as a google.rpc.ErrorInfo, so that clients need not read sentences."""
 
-from typing import Final
+from typing import Final, cast
 
 import grpc
 from google.protobuf import any_pb2
@@ -36,9 +36,9 @@ def to_status(error: errors.KbmeshError) -> grpc.Status:
     return status
 
 
-def reason(error: grpc.Call) -> str | None:
+def reason(error: grpc.Call | grpc.aio.AioRpcError) -> str | None:
     """The error code that a server of this project put into `error`, in upper case; None if there is none."""
-    status = rpc_status.from_call(error)
+    status = rpc_status.from_call(cast("grpc.Call", error))  # all that it asks, both have
     for detail in status.details if status is not None else ():
         info = error_details_pb2.ErrorInfo()
         if detail.Unpack(info) and info.domain == DOMAIN:

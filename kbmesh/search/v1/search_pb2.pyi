@@ -187,7 +187,9 @@ class Score(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     value: _builtins.float
     relevance: _builtins.float
-    """Reciprocal rank fusion of both legs, 1 for a passage that is first in each."""
+    """Reciprocal rank fusion of both legs, each weighted by the passage's share of the leg's best similarity: 1 for
+    a passage that is first in each.
+    """
     tier_weight: _builtins.float
     freshness: _builtins.float
     vector_rank: _builtins.int

@@ -1,0 +1,96 @@
+"""The SQL of search. Every statement that reads chunks or vectors takes the caller as $1 to $3 (user, teams,
+knowledge bases asked for or NULL) and applies the access predicate itself."""
+
+# ruff: noqa: S608 - what is put into the statements are constants of this module, and a checked table name
+
+from typing import Final
+
+from kbmesh.postgres.access import OWN_OR_TEAMS
+
+VISIBLE_BASES: Final = f"""ARRAY(
+        SELECT id FROM knowledge_bases
+        WHERE {OWN_OR_TEAMS}
+          AND ($3::uuid[] IS NULL OR id = ANY($3::uuid[])))"""
+VISIBLE: Final = f"live AND kind = 'document_chunk' AND kb_id = ANY({VISIBLE_BASES})"
+
+ACTIVE_SPACE: Final = "SELECT id, table_name, dimensions FROM embedding_spaces WHERE status = 'active'"
+
+# $4: count no further than this. Only chunks of documents have a knowledge base, so the index alone can answer.
+COUNT_CHUNKS: Final = f"""
+SELECT count(*) FROM (SELECT FROM chunks WHERE live AND kb_id = ANY({VISIBLE_BASES}) LIMIT $4) AS seen
+"""
+
+# $4: the vector, $5: how many. Ordered by an expression that no index has, so that none can be used for it.
+NEAREST_EXACT: Final = f"""
+WITH nearest AS MATERIALIZED (
+    SELECT chunk_id, embedding <=> $4 AS distance FROM "{{table}}" WHERE {VISIBLE}
+    ORDER BY embedding <=> $4, chunk_id LIMIT $5)
+SELECT id, 1 - distance AS similarity, tier, valid_until
+FROM nearest JOIN chunks ON id = chunk_id
+"""
+
+# The same for the HNSW index, $6: how many to take from it. It orders by half precision and, scanning
+# iteratively, only roughly; what it gives is ordered again by the vectors themselves.
+NEAREST_BY_INDEX: Final = f"""
+WITH roughly AS MATERIALIZED (
+    SELECT chunk_id, embedding <=> $4 AS distance FROM "{{table}}" WHERE {VISIBLE}
+    ORDER BY embedding::halfvec({{dimensions}}) <=> $4::halfvec({{dimensions}}) LIMIT $6)
+SELECT id, 1 - distance AS similarity, tier, valid_until
+FROM roughly JOIN chunks ON id = chunk_id
+ORDER BY distance, id LIMIT $5
+"""
+# Without this the planner may sort all that is visible instead, which is what the index is there to avoid.
+FORCE_INDEX: Final = "SET LOCAL enable_sort = off"
+
+# $4: the question, $5: matches to aim at. Gives tsqueries as text, each NULL if it would be empty.
+#
+# The question is turned into lexemes, each quoted, so that nothing in it is read as an operator. Any of them
+# makes a match, which for common words is a third of all chunks. So in large bases matches are sought by the
+# rarest lexemes, as many as promise $5 matches by the statistics that ANALYZE keeps, and by the first that is
+# too common (it may be the only one that is found at all).
+QUESTION: Final = rf"""
+WITH known AS (
+    SELECT lexeme, share
+    FROM pg_stats, unnest(most_common_elems::text::text[], most_common_elem_freqs) AS u (lexeme, share)
+    WHERE schemaname = current_schema AND tablename = 'chunks' AND attname = 'tsv' AND lexeme IS NOT NULL),
+visible AS (
+    SELECT coalesce(sum(chunk_count), 0) AS total FROM documents WHERE kb_id = ANY({VISIBLE_BASES})),
+lexemes AS (
+    SELECT lexeme, coalesce(share, 0)::float8 * total AS expected
+    FROM visible, unnest(tsvector_to_array(to_tsvector('english', $4))) AS lexeme LEFT JOIN known USING (lexeme)),
+ordered AS (
+    SELECT '''' || replace(replace(lexeme, '\', '\\'), '''', '''''') || '''' AS quoted,
+           expected, sum(expected) OVER (ORDER BY expected, lexeme) AS expected_so_far
+    FROM lexemes)
+SELECT string_agg(quoted, ' | ') AS whole,
+       string_agg(quoted, ' | ') FILTER (WHERE expected_so_far <= $5) AS rare,
+       string_agg(quoted, ' | ') FILTER (WHERE expected_so_far > $5 AND expected_so_far - expected <= $5) AS common
+FROM ordered
+"""
+
+# $4: the whole question, $5: how many. Visible chunks first, in a step of their own: the planner would rather find
+# the matches in everybody's bases, or unpack the words of every chunk before it looks whose it is.
+BY_KEYWORDS_EXACT: Final = f"""
+WITH mine AS MATERIALIZED (SELECT id, tsv, tier, valid_until FROM chunks WHERE {VISIBLE})
+SELECT id, ts_rank(tsv, $4::tsquery, 1) AS similarity, tier, valid_until
+FROM mine WHERE tsv @@ $4::tsquery
+ORDER BY similarity DESC, id LIMIT $5
+"""
+
+# $6: the rare part of the question, $7: rank at most so many of its matches, $8: the common part, $9: as $7.
+BY_KEYWORDS_BY_INDEX: Final = f"""
+WITH matches AS MATERIALIZED (
+    (SELECT id, tsv, tier, valid_until FROM chunks WHERE tsv @@ $6::tsquery AND {VISIBLE} LIMIT $7)
+    UNION ALL
+    (SELECT id, tsv, tier, valid_until FROM chunks
+     WHERE tsv @@ $8::tsquery AND (tsv @@ $6::tsquery) IS NOT TRUE AND {VISIBLE} LIMIT $9))
+SELECT id, ts_rank(tsv, $4::tsquery, 1) AS similarity, tier, valid_until
+FROM matches ORDER BY similarity DESC, id LIMIT $5
+"""
+
+# $4: ids of chunks.
+PASSAGES: Final = f"""
+SELECT c.id, c.document_id, c.kb_id, filename, category, content, c.content_sha256, tier, metadata
+FROM chunks AS c JOIN documents AS d ON d.id = c.document_id
+WHERE c.id = ANY($4::uuid[]) AND live AND kind = 'document_chunk' AND c.kb_id = ANY({VISIBLE_BASES})
+"""

@@ -1,0 +1,36 @@
+from dataclasses import dataclass
+from uuid import UUID
+
+from kbmesh.provenance import Category, Tier
+from services.search.domain.ranking import Score
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """Where a passage stands: page from 1 or None, headings outermost first, half-open span in code points."""
+
+    page: int | None
+    headings: tuple[str, ...]
+    char_start: int
+    char_end: int
+    content_sha256: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    chunk_id: UUID
+    document_id: UUID
+    kb_id: UUID
+    filename: str
+    category: Category
+    content: str
+    tier: Tier
+    citation: Citation
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Passages with their scores, best first; `degraded_reason` is empty when both legs answered."""
+
+    passages: tuple[tuple[Passage, Score], ...]
+    degraded_reason: str = ""

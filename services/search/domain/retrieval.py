@@ -1,0 +1,74 @@
+"""What the two legs look in, and how."""
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+from uuid import UUID
+
+from kbmesh.errors import KbmeshError
+
+CANDIDATES: Final = 50
+"""Per leg; ranking sees no more."""
+
+EXACT_UP_TO: Final = 10_000
+"""Chunks. Measured on 100,000 vectors of 384 values: comparing all of 10,000 takes 14 ms and misses nothing; the
+HNSW index filtered down to a tenth or less of its rows takes longer and finds 0.8 to 0.97 of the nearest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visibility:
+    """Whose knowledge bases may contribute: those of `sub` and of `teams`, only `kb_ids` of them unless None."""
+
+    sub: UUID
+    teams: frozenset[UUID] = frozenset()
+    kb_ids: frozenset[UUID] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The embedding space that is searched, and the table of its vectors."""
+
+    id: str
+    table: str
+    dimensions: int
+
+
+class Scan(Enum):
+    """How a leg finds its candidates: in all that is visible, or through an index over everybody's chunks."""
+
+    EXACT = "exact"
+    INDEX = "index"
+
+
+def choose_scan(visible_chunks: int) -> Scan:
+    """Exact while few chunks are visible: it misses nothing, and is faster than filtering what an index finds."""
+    return Scan.EXACT if visible_chunks <= EXACT_UP_TO else Scan.INDEX
+
+
+@dataclass(frozen=True, slots=True)
+class QueryVector:
+    """The question as the embedding service encoded it, and the space in which it may be compared."""
+
+    values: tuple[float, ...]
+    space_id: str
+
+
+class VectorLegSkipped(KbmeshError):
+    """There is no vector to search by, or nothing to compare it with; keywords can still answer."""
+
+    default_code = "vector_leg_skipped"
+
+
+def check_comparable(vector: QueryVector, space: Space) -> None:
+    """
+    Raises:
+        VectorLegSkipped: another space or dimension, or values without a direction.
+    """
+    if vector.space_id != space.id or len(vector.values) != space.dimensions:
+        raise VectorLegSkipped(
+            f"the embedding service encodes for {vector.space_id!r}, the active space is {space.id!r}",
+            code="space_mismatch",
+        )
+    if not 0 < sum(value * value for value in vector.values) < math.inf:
+        raise VectorLegSkipped("the embedding service gave a zero or non-finite vector", code="bad_vector")

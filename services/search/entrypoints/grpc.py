@@ -1,0 +1,87 @@
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import grpc
+
+from kbmesh.provenance import document_label
+from kbmesh.rpc import current_principal
+from kbmesh.search.v1 import search_pb2, search_pb2_grpc
+from kbmesh.tiers import tier_to_proto
+from services.search import handlers
+from services.search.domain.passages import Answer, Citation, Passage
+from services.search.domain.query import parse_query
+from services.search.domain.ranking import Score
+from services.search.domain.retrieval import Visibility
+from services.search.ports import PassageStore, QueryEmbedder
+
+SERVICE: Final = search_pb2.DESCRIPTOR.services_by_name["SearchService"].full_name
+
+
+class SearchServicer(search_pb2_grpc.SearchServiceServicer):
+    """`max_deadline_s` is what a call without a deadline of its own gets."""
+
+    def __init__(self, store: PassageStore, embedder: QueryEmbedder, *, max_deadline_s: float) -> None:
+        self._store = store
+        self._embedder = embedder
+        self._max_deadline_s = max_deadline_s
+
+    async def KbSearch(
+        self, request: search_pb2.KbSearchRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> search_pb2.KbSearchResponse:
+        query = parse_query(request.query, request.kb_ids, request.limit if request.HasField("limit") else None)
+        principal = current_principal()
+        remaining_s = context.time_remaining()
+        answer = await handlers.kb_search(
+            query,
+            Visibility(principal.sub, principal.teams, query.kb_ids),
+            store=self._store,
+            embedder=self._embedder,
+            remaining_s=min(self._max_deadline_s if remaining_s is None else remaining_s, self._max_deadline_s),
+            now=datetime.now(UTC),
+        )
+        return _response(answer)
+
+
+def register(server: grpc.aio.Server, servicer: SearchServicer) -> None:
+    search_pb2_grpc.add_SearchServiceServicer_to_server(servicer, server)
+
+
+def _response(answer: Answer) -> search_pb2.KbSearchResponse:
+    return search_pb2.KbSearchResponse(
+        passages=[_passage(passage, score) for passage, score in answer.passages],
+        degraded=bool(answer.degraded_reason),
+        degraded_reason=answer.degraded_reason,
+    )
+
+
+def _passage(passage: Passage, score: Score) -> search_pb2.Passage:
+    return search_pb2.Passage(
+        chunk_id=str(passage.chunk_id),
+        document_id=str(passage.document_id),
+        kb_id=str(passage.kb_id),
+        filename=passage.filename,
+        category=passage.category,
+        content=passage.content,
+        label=document_label(passage.filename),
+        tier=tier_to_proto(passage.tier),
+        citation=_citation(passage.citation),
+        score=search_pb2.Score(
+            value=score.value,
+            relevance=score.relevance,
+            tier_weight=score.tier_weight,
+            freshness=score.freshness,
+            vector_rank=score.vector_rank,
+            keyword_rank=score.keyword_rank,
+            reason=score.reason,
+        ),
+    )
+
+
+def _citation(citation: Citation) -> search_pb2.Citation:
+    return search_pb2.Citation(
+        page=citation.page,
+        headings=citation.headings,
+        char_start=citation.char_start,
+        char_end=citation.char_end,
+        content_sha256=citation.content_sha256.hex(),
+    )

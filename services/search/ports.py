@@ -1,0 +1,43 @@
+from collections.abc import Sequence
+from typing import Protocol
+from uuid import UUID
+
+from services.search.domain.passages import Passage
+from services.search.domain.ranking import Candidate
+from services.search.domain.retrieval import QueryVector, Scan, Space, Visibility
+
+
+class QueryEmbedder(Protocol):
+    async def embed(self, text: str, *, timeout_s: float) -> QueryVector:
+        """
+        Raises:
+            VectorLegSkipped: the embedding service is down, busy, too slow, or refuses.
+        """
+        ...
+
+
+class PassageStore(Protocol):
+    """Live document chunks. Every method but the first sees only what `visible` admits.
+
+    All raise Unavailable while the database does not answer.
+    """
+
+    async def active_space(self, *, cached: bool = True) -> Space | None:
+        """The space that is searched, known for a few seconds if `cached`; None before anything was embedded."""
+        ...
+
+    async def count_chunks(self, visible: Visibility, *, at_most: int) -> int: ...
+
+    async def by_vector(
+        self, vector: QueryVector, space: Space, visible: Visibility, scan: Scan
+    ) -> list[Candidate]:
+        """The nearest chunks by cosine similarity. Raises VectorLegSkipped when the space is gone."""
+        ...
+
+    async def by_keywords(self, text: str, visible: Visibility, scan: Scan) -> list[Candidate]:
+        """The chunks that share the weightiest words with `text`; none for a text without words."""
+        ...
+
+    async def passages(self, chunk_ids: Sequence[UUID], visible: Visibility) -> list[Passage]:
+        """Those of `chunk_ids` that are still live, in any order, as of one moment."""
+        ...

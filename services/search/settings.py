@@ -1,0 +1,22 @@
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from kbmesh.auth import AuthSettings
+from kbmesh.postgres import PostgresSettings
+from kbmesh.rpc import ChannelSettings, GrpcSettings
+
+
+class SearchSettings(BaseSettings):
+    """Environment variables KBMESH_SEARCH_<NAME>, nested ones as KBMESH_SEARCH_POSTGRES__DSN."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        env_prefix="KBMESH_SEARCH_",
+        env_nested_delimiter="__",
+        nested_model_default_partial_update=True,
+    )
+
+    postgres: PostgresSettings
+    auth: AuthSettings
+    grpc: GrpcSettings = GrpcSettings(port=50051)
+    embedding: ChannelSettings = ChannelSettings(target="127.0.0.1:50052")
+    log_level: str = "info"

@@ -1,0 +1,145 @@
+"""Knowledge bases, live chunks and vectors of a test's own making, as ingest and the embedder write them."""
+
+# ruff: noqa: S608 - the name of the table is a constant
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+from uuid import UUID, uuid4
+
+from pgvector import Vector
+
+from kbmesh.auth import Principal
+from kbmesh.postgres import Pool, transaction
+from kbmesh.provenance import DOCUMENT_CHUNK, Tier
+from services.embedder.adapters.postgres import ensure_space
+from services.embedder.domain.spaces import Space
+from services.search.domain.retrieval import QueryVector, VectorLegSkipped
+
+DIMENSIONS: Final = 4
+SPACE: Final = Space("test", DIMENSIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """One chunk; without a vector it waits for the embedder."""
+
+    content: str
+    vector: Sequence[float] | None = (1, 0, 0, 0)
+    tier: Tier = Tier.CUSTOMER_FACT
+    valid_until: datetime | None = None
+    page: int | None = None
+    headings: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    pool: Pool
+    space: Space = SPACE
+
+    async def create_space(self) -> None:
+        await ensure_space(self.pool, self.space)
+
+    async def add_base(self, owner: UUID, *, team: bool = False) -> UUID:
+        kb_id = uuid4()
+        await self.pool.execute(
+            "INSERT INTO knowledge_bases (id, owner_type, owner_id, name) VALUES ($1, $2, $3, 'base')",
+            kb_id,
+            "team" if team else "user",
+            owner,
+        )
+        return kb_id
+
+    async def add_document(
+        self, kb_id: UUID, *texts: Text, filename: str | None = None, category: str = "other", live: bool = True
+    ) -> list[UUID]:
+        """The ids of its chunks."""
+        document_id = uuid4()
+        embedded = sum(text.vector is not None for text in texts)
+        await self.pool.execute(
+            "INSERT INTO documents (id, kb_id, filename, content_type, category, size_bytes, content_sha256,"
+            " storage_key, uploader, status, live_revision, chunk_count, embedded_count)"
+            " VALUES ($1, $2, $3, 'text/plain', $4, 1, $5, $6, $1, 'ready', 1, $7, $8)",
+            document_id,
+            kb_id,
+            filename or f"{document_id}.txt",
+            category,
+            hashlib.sha256(document_id.bytes).digest(),
+            str(document_id),
+            len(texts),
+            embedded,
+        )
+        return await self.add_revision(kb_id, document_id, 1, *texts, live=live)
+
+    async def add_revision(
+        self, kb_id: UUID, document_id: UUID, revision: int, *texts: Text, live: bool
+    ) -> list[UUID]:
+        ids = [uuid4() for _ in texts]
+        async with transaction(self.pool) as conn:
+            await conn.executemany(
+                "INSERT INTO chunks (id, kind, source_id, kb_id, document_id, revision, ordinal, content,"
+                " content_sha256, token_count, metadata, tier, valid_until, live)"
+                " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 1, $10, $11, $12, $13)",
+                [
+                    (
+                        chunk_id,
+                        DOCUMENT_CHUNK,
+                        str(document_id),
+                        kb_id,
+                        document_id,
+                        revision,
+                        ordinal,
+                        text.content,
+                        hashlib.sha256(text.content.encode()).digest(),
+                        json.dumps(
+                            {
+                                "page": text.page,
+                                "headings": list(text.headings),
+                                "char_start": 0,
+                                "char_end": len(text.content),
+                            }
+                        ),
+                        text.tier,
+                        text.valid_until,
+                        live,
+                    )
+                    for ordinal, (chunk_id, text) in enumerate(zip(ids, texts, strict=True))
+                ],
+            )
+            await conn.executemany(
+                f"INSERT INTO {self.space.table} VALUES ($1, $2, $3, $4, $5)",
+                [
+                    (chunk_id, kb_id, DOCUMENT_CHUNK, live, Vector(list(text.vector)))
+                    for chunk_id, text in zip(ids, texts, strict=True)
+                    if text.vector is not None
+                ],
+            )
+        return ids
+
+    async def swap(self, old: Sequence[UUID], new: Sequence[UUID]) -> None:
+        """What the embedder does when a revision is complete."""
+        async with transaction(self.pool) as conn:
+            await conn.execute("DELETE FROM chunks WHERE id = ANY($1)", old)
+            await conn.execute("UPDATE chunks SET live = true WHERE id = ANY($1)", new)
+            await conn.execute(f"UPDATE {self.space.table} SET live = true WHERE chunk_id = ANY($1)", new)
+
+
+@dataclass(slots=True)
+class FakeEmbedder:
+    """Port QueryEmbedder: the vector of a question is looked up, all others get the first axis."""
+
+    vectors: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    space_id: str = SPACE.id
+    failure: VectorLegSkipped | None = None
+
+    async def embed(self, text: str, *, timeout_s: float) -> QueryVector:
+        if self.failure is not None:
+            raise self.failure
+        return QueryVector(tuple(self.vectors.get(text, (1.0, *[0.0] * (DIMENSIONS - 1)))), self.space_id)
+
+
+def user() -> Principal:
+    return Principal(uuid4())

@@ -1,0 +1,205 @@
+"""The use case with fakes of its ports: what is still answered when a part is missing."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from uuid import UUID, uuid4
+
+import pytest
+
+from kbmesh.errors import Unavailable
+from kbmesh.provenance import Category, Tier
+from services.search import handlers
+from services.search.domain.passages import Answer, Citation, Passage
+from services.search.domain.query import Query
+from services.search.domain.ranking import Candidate
+from services.search.domain.retrieval import (
+    EXACT_UP_TO,
+    QueryVector,
+    Scan,
+    Space,
+    VectorLegSkipped,
+    Visibility,
+)
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SPACE = Space("mini_2", "vectors_mini_2", 2)
+VECTOR = QueryVector((0.6, 0.8), SPACE.id)
+BY_VECTOR, BY_KEYWORD = uuid4(), uuid4()
+
+
+def passage(chunk_id: UUID) -> Passage:
+    citation = Citation(None, (), 0, 4, bytes(32))
+    return Passage(chunk_id, uuid4(), uuid4(), "a.txt", Category.OTHER, "text", Tier.CUSTOMER_FACT, citation)
+
+
+@dataclass
+class FakeStore:
+    space: Space | None = SPACE
+    newer_space: Space | None = SPACE
+    visible_chunks: int = 1
+    gone_at_first: int = 0
+    """How many readings of passages miss one."""
+    keywords_failure: Unavailable | None = None
+    scans: list[Scan] = field(default_factory=list)
+    keyword_searches: int = 0
+
+    async def active_space(self, *, cached: bool = True) -> Space | None:
+        return self.space if cached else self.newer_space
+
+    async def count_chunks(self, visible: Visibility, *, at_most: int) -> int:
+        return min(self.visible_chunks, at_most)
+
+    async def by_vector(
+        self, vector: QueryVector, space: Space, visible: Visibility, scan: Scan
+    ) -> list[Candidate]:
+        self.scans.append(scan)
+        return [Candidate(BY_VECTOR, 0.9, Tier.CUSTOMER_FACT)]
+
+    async def by_keywords(self, text: str, visible: Visibility, scan: Scan) -> list[Candidate]:
+        self.scans.append(scan)
+        self.keyword_searches += 1
+        if self.keywords_failure is not None:
+            raise self.keywords_failure
+        return [Candidate(BY_KEYWORD, 0.1, Tier.INDUSTRY_BENCHMARK)]
+
+    async def passages(self, chunk_ids: Sequence[UUID], visible: Visibility) -> list[Passage]:
+        if self.gone_at_first:
+            self.gone_at_first -= 1
+            chunk_ids = chunk_ids[1:]
+        return [passage(chunk_id) for chunk_id in reversed(chunk_ids)]
+
+
+@dataclass
+class FakeEmbedder:
+    answer: QueryVector = VECTOR
+    failure: VectorLegSkipped | None = None
+    hangs: bool = False
+    calls: int = 0
+    timeout_s: float = 0
+    cancelled: bool = False
+
+    async def embed(self, text: str, *, timeout_s: float) -> QueryVector:
+        self.calls += 1
+        self.timeout_s = timeout_s
+        if self.failure is not None:
+            raise self.failure
+        if self.hangs:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.cancelled = True
+        return self.answer
+
+
+async def search(
+    store: FakeStore | None = None, embedder: FakeEmbedder | None = None, *, limit: int = 5
+) -> Answer:
+    return await handlers.kb_search(
+        Query("churn?", None, limit),
+        Visibility(uuid4()),
+        store=store or FakeStore(),
+        embedder=embedder or FakeEmbedder(),
+        remaining_s=10,
+        now=NOW,
+    )
+
+
+def ids(answer: Answer) -> list[UUID]:
+    return [one.chunk_id for one, _ in answer.passages]
+
+
+async def test_both_legs_are_fused_and_passages_stand_in_the_order_of_their_scores() -> None:
+    answer = await search()
+
+    assert ids(answer) == [BY_VECTOR, BY_KEYWORD]
+    assert [score.value for _, score in answer.passages] == [0.5, 0.35]
+    assert answer.degraded_reason == ""
+
+
+async def test_no_more_than_the_limit_is_answered() -> None:
+    assert ids(await search(limit=1)) == [BY_VECTOR]
+
+
+async def test_the_embedder_gets_a_part_of_the_time_that_is_left() -> None:
+    embedder = FakeEmbedder()
+
+    await search(embedder=embedder)
+
+    assert 0 < embedder.timeout_s < 10
+
+
+@pytest.mark.parametrize("code", ["embedding_unavailable", "space_gone"])
+async def test_without_a_vector_keywords_answer_alone_and_the_answer_says_so(code: str) -> None:
+    answer = await search(embedder=FakeEmbedder(failure=VectorLegSkipped("down", code=code)))
+
+    assert ids(answer) == [BY_KEYWORD]
+    assert answer.degraded_reason == f"{code}: down"
+
+
+async def test_vectors_of_two_spaces_are_never_compared() -> None:
+    answer = await search(embedder=FakeEmbedder(QueryVector((0.6, 0.8), "other_2")))
+
+    assert ids(answer) == [BY_KEYWORD]
+    assert answer.degraded_reason.startswith("space_mismatch")
+
+
+async def test_a_space_that_has_just_become_active_is_followed_at_once() -> None:
+    answer = await search(FakeStore(space=Space("old_2", "vectors_old_2", 2)))
+
+    assert ids(answer) == [BY_VECTOR, BY_KEYWORD]
+    assert answer.degraded_reason == ""
+
+
+async def test_before_anything_is_embedded_keywords_answer_alone() -> None:
+    answer = await search(FakeStore(space=None))
+
+    assert ids(answer) == [BY_KEYWORD]
+    assert answer.degraded_reason.startswith("no_active_space")
+
+
+@pytest.mark.parametrize(("visible", "scan"), [(10, Scan.EXACT), (10 * EXACT_UP_TO, Scan.INDEX)])
+async def test_how_much_the_caller_sees_decides_on_the_scan(visible: int, scan: Scan) -> None:
+    store = FakeStore(visible_chunks=visible)
+
+    await search(store)
+
+    assert store.scans == [scan, scan]
+
+
+async def test_a_swap_between_the_statements_is_searched_again_with_the_same_vector() -> None:
+    store, embedder = FakeStore(gone_at_first=1), FakeEmbedder()
+
+    answer = await search(store, embedder)
+
+    assert ids(answer) == [BY_VECTOR, BY_KEYWORD]
+    assert (store.keyword_searches, embedder.calls) == (2, 1)
+
+
+async def test_endless_swaps_end_in_what_is_there() -> None:
+    store = FakeStore(gone_at_first=1_000)
+
+    assert ids(await search(store)) == [BY_KEYWORD]
+    assert store.keyword_searches == handlers.MAX_TRIES
+
+
+async def test_a_database_that_is_down_is_no_degraded_answer() -> None:
+    embedder = FakeEmbedder(failure=VectorLegSkipped("down"))
+
+    with pytest.raises(Unavailable):
+        await search(FakeStore(keywords_failure=Unavailable("down")), embedder)
+
+
+async def test_a_cancelled_search_leaves_nothing_running() -> None:
+    embedder = FakeEmbedder(hangs=True)
+    task = asyncio.create_task(search(embedder=embedder))
+    while not embedder.calls:
+        await asyncio.sleep(0)
+
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert embedder.cancelled
+    assert asyncio.all_tasks() == {asyncio.current_task()}
