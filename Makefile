@@ -26,6 +26,14 @@ demo: setup ## Start everything, upload examples/, ask questions, check the answ
 up: setup ## Run the whole stack on this machine until Ctrl-C; data stays in .kbmesh/
 	$(BIN)/python -m deploy.embedded up
 
+.PHONY: down
+down: setup ## Stop the stack that make up started in .kbmesh/
+	$(BIN)/python -m deploy.embedded down
+
+.PHONY: bench
+bench: setup ## Measure the pipeline against the bare model; JSON lines
+	$(BIN)/python -m deploy.embedded.bench
+
 .PHONY: test
 test: setup ## Run the tests; they start the database and the broker they need
 	$(BIN)/pytest
@@ -53,6 +61,10 @@ proto: setup ## Generate kbmesh/<area>/v1 from proto/
 .PHONY: migrate
 migrate: setup ## Bring the database at KBMESH_POSTGRES_DSN to the newest schema
 	$(BIN)/python -m kbmesh.postgres.migrate
+
+.PHONY: schema
+schema: setup ## Write kbmesh/postgres/schema.sql from the migrations
+	$(BIN)/python -m deploy.embedded.schema
 
 .PHONY: lock
 lock: setup ## Compile requirements.lock from pyproject.toml

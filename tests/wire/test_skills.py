@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
-from typing import Any, cast
+from typing import Any
 
 import asyncpg
 import grpc
@@ -44,7 +44,7 @@ async def channel(settings: SkillsSettings) -> AsyncIterator[grpc.aio.Channel]:
 
 
 def reason_of(error: grpc.aio.AioRpcError) -> str | None:
-    return reason(cast(grpc.Call, error))
+    return reason(error)
 
 
 async def test_skills_are_listed_with_all_that_a_prompt_needs(channel: grpc.aio.Channel) -> None:

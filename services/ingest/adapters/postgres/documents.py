@@ -8,7 +8,7 @@ from kbmesh.auth import Principal
 from kbmesh.errors import Conflict
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Connection, Pool, connection, fetch_one, transaction
-from kbmesh.postgres.access import VISIBLE, identity
+from kbmesh.postgres.access import OWN_OR_TEAMS, identity
 from kbmesh.provenance import DOCUMENT_CHUNK, Category, Tier, default_tier
 from services.ingest.adapters.postgres.chunks import insert_chunks
 from services.ingest.adapters.postgres.events import enqueue_chunks_ready, enqueue_status, enqueue_uploaded
@@ -17,7 +17,9 @@ from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ChunkDraft
 from services.ingest.domain.models import Document, Removed, Revision, Status, StoredUpload
 
-SELECT_VISIBLE: Final = f"SELECT d.* FROM documents d JOIN knowledge_bases kb ON kb.id = d.kb_id WHERE {VISIBLE}"
+SELECT_VISIBLE: Final = (
+    f"SELECT d.* FROM documents d JOIN knowledge_bases kb ON kb.id = d.kb_id WHERE {OWN_OR_TEAMS}"
+)
 
 INSERT: Final = """
 INSERT INTO documents (id, kb_id, filename, content_type, category, source_priority, size_bytes, content_sha256,
@@ -44,7 +46,7 @@ class PostgresDocuments:
         async with transaction(self._pool) as conn:
             # The lock keeps the knowledge base from being deleted before the document is in it.
             visible = await conn.fetchval(
-                f"SELECT 1 FROM knowledge_bases kb WHERE {VISIBLE} AND kb.id = $3 FOR KEY SHARE",
+                f"SELECT 1 FROM knowledge_bases kb WHERE {OWN_OR_TEAMS} AND kb.id = $3 FOR KEY SHARE",
                 *identity(principal),
                 upload.kb_id,
             )

@@ -6,7 +6,7 @@ import asyncpg
 from kbmesh.auth import Principal
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool, connection, fetch_one, transaction
-from kbmesh.postgres.access import VISIBLE, identity
+from kbmesh.postgres.access import OWN_OR_TEAMS, identity
 from services.ingest.adapters.postgres.removal import remove_documents
 from services.ingest.domain.models import KnowledgeBase, OwnerType, Removed
 
@@ -36,7 +36,7 @@ class PostgresKnowledgeBases:
         async with connection(self._pool) as conn:
             rows = await conn.fetch(
                 f"""SELECT {COLUMNS} FROM knowledge_bases kb
-                    WHERE {VISIBLE}
+                    WHERE {OWN_OR_TEAMS}
                       AND ($3::uuid IS NULL OR (kb.created_at, kb.id) >
                            (SELECT last.created_at, last.id FROM knowledge_bases last WHERE last.id = $3))
                     ORDER BY kb.created_at, kb.id LIMIT $4""",
@@ -49,7 +49,7 @@ class PostgresKnowledgeBases:
     async def find(self, principal: Principal, kb_id: UUID) -> KnowledgeBase | None:
         async with connection(self._pool) as conn:
             row = await conn.fetchrow(
-                f"SELECT {COLUMNS} FROM knowledge_bases kb WHERE {VISIBLE} AND kb.id = $3",
+                f"SELECT {COLUMNS} FROM knowledge_bases kb WHERE {OWN_OR_TEAMS} AND kb.id = $3",
                 *identity(principal),
                 kb_id,
             )
@@ -58,7 +58,7 @@ class PostgresKnowledgeBases:
     async def delete(self, principal: Principal, kb_id: UUID) -> Removed | None:
         async with transaction(self._pool) as conn:
             found = await conn.fetchval(
-                f"SELECT kb.id FROM knowledge_bases kb WHERE {VISIBLE} AND kb.id = $3 FOR UPDATE",
+                f"SELECT kb.id FROM knowledge_bases kb WHERE {OWN_OR_TEAMS} AND kb.id = $3 FOR UPDATE",
                 *identity(principal),
                 kb_id,
             )

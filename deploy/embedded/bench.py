@@ -1,0 +1,143 @@
+"""`make bench`: the whole pipeline, from HTTP to stored vectors, against the bare model on the same texts.
+
+Rounds of both sides alternate in one run, since the speed of a machine drifts; the medians are compared. Figures
+are JSON lines {"metric": NAME, "value": NUMBER, ...} on stdout, all else goes to stderr.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import re
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+import asyncpg
+import httpx
+import structlog
+
+from deploy.embedded.stack import StackAddresses, StackOptions, running_stack
+from kbmesh.models import bundled_model_path
+from services.embedder.adapters.torch import TorchEncoder
+from services.embedder.domain.encoding import InputType, shortest_first
+
+EXAMPLES: Final = Path(__file__).parents[2] / "examples"
+SOURCES: Final = ("data_dictionary.md", "release_notes.txt", "industry_benchmark.md", "source/handbook.md")
+BATCH: Final = 32
+SLICE: Final = 8
+READY_TIMEOUT_S: Final = 600
+POLL_S: Final = 0.05
+UPLOADS_AT_ONCE: Final = 8
+
+
+def make_documents(count: int, seed: int) -> list[str]:
+    """Texts of mixed length: 1 to 60 sentences each, drawn from the example documents."""
+    prose = " ".join((EXAMPLES / source).read_text(encoding="utf-8") for source in SOURCES)
+    sentences = [
+        sentence for sentence in re.split(r"(?<=[.!?])\s+", " ".join(prose.split())) if len(sentence) > 20
+    ]
+    chosen = random.Random(seed)  # noqa: S311 - the same texts in every run
+    return [" ".join(chosen.choices(sentences, k=chosen.randint(1, 60))) for _ in range(count)]
+
+
+async def run_pipeline(api: httpx.AsyncClient, documents: list[str]) -> tuple[float, str]:
+    """Seconds from the first upload until the last document is ready, and the knowledge base."""
+    kb: str = (await api.post("/knowledge-bases", json={"name": "Bench"})).json()["id"]
+    slots = asyncio.Semaphore(UPLOADS_AT_ONCE)
+
+    async def upload(number: int, text: str) -> None:
+        async with slots:
+            answer = await api.post(
+                f"/knowledge-bases/{kb}/documents", params={"filename": f"{number}.txt"}, content=text.encode()
+            )
+            answer.raise_for_status()
+
+    started = time.perf_counter()
+    async with asyncio.TaskGroup() as uploads:
+        for number, text in enumerate(documents):
+            uploads.create_task(upload(number, text))
+    async with asyncio.timeout(READY_TIMEOUT_S):
+        while await waiting(api, kb):  # noqa: ASYNC110  # asked as a client would
+            await asyncio.sleep(POLL_S)
+    return time.perf_counter() - started, kb
+
+
+async def waiting(api: httpx.AsyncClient, kb: str) -> bool:
+    page = (await api.get(f"/knowledge-bases/{kb}/documents", params={"limit": 200})).json()
+    states = {item["status"] for item in page["items"]}
+    if failed := states - {"pending", "processing", "embedding", "ready"}:
+        raise RuntimeError(f"documents are {failed}")
+    return states != {"ready"}
+
+
+def run_bare(encoder: TorchEncoder, texts: list[str]) -> float:
+    """Seconds of the model alone, in the batches and slices that the embedder makes."""
+    started = time.perf_counter()
+    for start in range(0, len(texts), BATCH):
+        tokens = encoder.tokenize(texts[start : start + BATCH], InputType.DOCUMENT)
+        for indices in shortest_first(tokens, SLICE):
+            encoder.encode([tokens[index] for index in indices])
+    return time.perf_counter() - started
+
+
+async def texts_of(stack: StackAddresses, kb: str) -> list[str]:
+    database = await asyncpg.connect(stack.postgres_dsn)
+    try:
+        rows = await database.fetch("SELECT content FROM chunks WHERE kb_id = $1 ORDER BY id", kb)
+    finally:
+        await database.close()
+    return [row["content"] for row in rows]
+
+
+async def bench(rounds: int, count: int) -> None:
+    encoder = TorchEncoder(bundled_model_path())
+    pipeline: list[float] = []
+    bare: list[float] = []
+    chunks = 0
+    with tempfile.TemporaryDirectory(prefix="kbmesh-bench-", ignore_cleanup_errors=True) as directory:
+        async with (
+            running_stack(StackOptions.throwaway(Path(directory)), log) as stack,
+            httpx.AsyncClient(base_url=stack.http_url, timeout=60, trust_env=False) as api,
+        ):
+            for number in range(rounds + 1):
+                seconds, kb = await run_pipeline(api, make_documents(count, seed=number))
+                texts = await texts_of(stack, kb)
+                alone = await asyncio.to_thread(run_bare, encoder, texts)
+                log(f"round {number}: {len(texts)} chunks, pipeline {seconds:.1f} s, bare {alone:.1f} s")
+                if number:  # the first warms both sides
+                    pipeline.append(len(texts) / seconds)
+                    bare.append(len(texts) / alone)
+                    chunks += len(texts)
+    ratios = [whole / part for whole, part in zip(pipeline, bare, strict=True)]
+    figures = {"rounds": rounds, "documents": count, "chunks": chunks, "precision": encoder.precision}
+    report("pipeline_chunks_per_s", statistics.median(pipeline), **figures)
+    report("bare_encode_chunks_per_s", statistics.median(bare), **figures)
+    report("pipeline_vs_bare_encode", statistics.median(ratios), spread=[min(ratios), max(ratios)], **figures)
+
+
+def report(metric: str, value: float, **figures: object) -> None:
+    print(json.dumps({"metric": metric, "value": round(value, 4), **figures}), flush=True)
+
+
+def log(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m deploy.embedded.bench", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--documents", type=int, default=80, help="of 1 to 60 sentences, in each round")
+    arguments = parser.parse_args()
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger("warning"),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    asyncio.run(bench(arguments.rounds, arguments.documents))
+
+
+if __name__ == "__main__":
+    main()
