@@ -1,7 +1,7 @@
 """Cuts a document into chunks that an embedding model reads whole.
 
 Prose is cut between sentences and paragraphs, tables between rows. A heading opens a chunk, unless the one that
-is open is still small, and always stays with what follows it.
+is open is still small and of the same or a higher section, and always stays with what follows it.
 """
 
 from bisect import bisect_right
@@ -69,11 +69,13 @@ def _heading_paths(document: ExtractedDocument) -> Iterator[tuple[str, ...]]:
 
 @dataclass(slots=True)
 class _Open:
-    """The chunk being gathered: its span, and where the headings at its very end begin."""
+    """The chunk being gathered: its span, where the headings at its very end begin, and the level of the heading
+    that its beginning stands under."""
 
     start: int
     end: int
     headings_start: int
+    level: int
 
 
 class _Cutter:
@@ -84,6 +86,7 @@ class _Cutter:
         self._limit = splitter.limit
         self._small = splitter.limit // 4
         self._open: _Open | None = None
+        self._level = 0
 
     def cut(self) -> Iterator[Span]:
         for kind, blocks in groupby(self._blocks, key=self._kind):
@@ -118,17 +121,25 @@ class _Cutter:
 
     def _extend(self, start: int, end: int) -> None:
         """Adds text, not headings, to the open chunk."""
-        self._open = _Open(self._open.start if self._open else start, end, headings_start=end)
+        if self._open is None:
+            self._open = _Open(start, end, headings_start=end, level=self._level)
+        self._open.end = self._open.headings_start = end
 
     def _add_heading(self, block: Block) -> Iterator[Span]:
-        if self._open and self._count(self._open.start, self._open.end) >= self._small:
+        self._level = block.level or 1
+        if self._open and self._ends_at(self._level, self._open):
             yield from self._close()
         if self._open is None:
-            self._open = _Open(block.start, block.end, headings_start=block.start)
+            self._open = _Open(block.start, block.end, headings_start=block.start, level=self._level)
         elif self._open.headings_start == self._open.end:
-            self._open = _Open(self._open.start, block.end, headings_start=block.start)
-        else:
-            self._open.end = block.end
+            self._open.headings_start = block.start
+        self._open.end = block.end
+
+    def _ends_at(self, level: int, chunk: _Open) -> bool:
+        """Whether `chunk` ends at a heading of `level`: it is large enough, or its own section is over."""
+        if self._count(chunk.start, chunk.end) >= self._small:
+            return True
+        return level < chunk.level and chunk.headings_start > chunk.start
 
     def _add_prose(self, start: int, end: int) -> Iterator[Span]:
         if self._fits(start, end):
@@ -156,7 +167,7 @@ class _Cutter:
         headings_start, end = self._open.headings_start, self._open.end
         if headings_start > self._open.start:
             yield self._open.start, self._trimmed_end(headings_start)
-        self._open = _Open(headings_start, end, headings_start) if headings_start < end else None
+        self._open = _Open(headings_start, end, headings_start, self._level) if headings_start < end else None
 
     def _pack_rows(self, table: Block) -> Iterator[Span]:
         """Whole rows, as many as fit in a chunk; the first chunk also takes the headings over the table."""

@@ -60,6 +60,23 @@ def test_tiny_sections_share_a_chunk() -> None:
     assert only.headings == ("A",)
 
 
+def test_a_small_section_does_not_join_one_of_a_higher_level() -> None:
+    drafts = cut(
+        heading("Tables"),
+        text(words(15)),
+        heading("contact", level=2),
+        text(words(3)),
+        heading("Metrics"),
+        text(words(3)),
+    )
+    assert [draft.headings for draft in drafts] == [("Tables",), ("Tables", "contact"), ("Metrics",)]
+
+
+def test_a_heading_without_text_is_not_left_alone_by_one_of_a_higher_level() -> None:
+    (only,) = cut(heading("A", level=2), heading("B"), text(words(3)))
+    assert only.content.startswith("A\n\nB\n\n")
+
+
 def test_a_heading_stays_with_a_text_that_must_be_split() -> None:
     first, second, third = cut(text(words(5)), heading("H"), text(words(80)))
     assert first.content.split()[4:7] == ["w4", "H", "w0"]
