@@ -3,7 +3,6 @@
 import io
 import os
 import re
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,22 +18,27 @@ from lxml import html
 from pdfminer.pdfdocument import PDFDocument, PDFEncryptionError
 from pdfminer.pdfparser import PDFParser
 from spacy.tokens import Doc
-from unstructured.documents.elements import Element, Footer, Header, ListItem, Table, Title
+from unstructured.documents.elements import Element, Footer, Header, ListItem, Table, Text, Title
 from unstructured.nlp import tokenize
 from unstructured.partition.docx import partition_docx
 from unstructured.partition.html import partition_html
 from unstructured.partition.md import partition_md
 from unstructured.partition.pdf import partition_pdf, pdf_has_extractable_text
+from unstructured.partition.pptx import partition_pptx
 from unstructured.partition.text import partition_text
 
-from kbmesh.errors import KbmeshError, UnsupportedType
-from services.ingest.domain.content_type import ContentType, decode_text
+from kbmesh.errors import KbmeshError
+from services.ingest.adapters import archive, pandoc
+from services.ingest.adapters.mail import read_mail
+from services.ingest.adapters.spreadsheet import read_csv, read_xlsx
+from services.ingest.domain.content_type import ARCHIVES, ContentType
+from services.ingest.domain.encoding import decode_html, decode_text
 from services.ingest.domain.extraction import BlockKind, ExtractedDocument, ExtractionFailed, Part, assemble, clean
 
 _PDF_TAIL_BYTES = 2048
 _MAX_HEADING_WORDS = 12
 _WRAPPED_LINE_CHARS = 60
-_SENTENCE_ENDS = ".;:!?…"
+_SENTENCE_ENDS = ".;:!?…。！？"
 _LIST_ITEM = re.compile(r"- |\(?\w{1,3}[.)]\s")
 _NUMBERS = re.compile(r"\d+(?:\.\d+)*[.)]?\s")
 # Named so that the library does not try to find out; the fast strategy makes no other use of it.
@@ -74,9 +78,11 @@ tokenize._load_spacy_model = _LanguageModel  # type: ignore[assignment]  # it is
 
 
 def extract(path: Path, content_type: ContentType) -> ExtractedDocument:
-    """The text of a file. Raises ExtractionFailed (corrupt_file, password_required), UnsupportedType for an
-    Office file that is not Word, MemoryError."""
+    """The text of a file. Of archives the content decides which they are. Raises ExtractionFailed (corrupt_file,
+    password_required, archive_bomb and pandoc's limits), UnsupportedType for another archive, MemoryError."""
     try:
+        if content_type in ARCHIVES:
+            content_type = archive.inspect(path)
         return assemble(_READERS[content_type](path))
     except (KbmeshError, MemoryError):
         raise
@@ -92,10 +98,18 @@ def warm() -> None:
     partition_pdf(file=io.BytesIO(_SMALLEST_PDF), strategy="fast", languages=_LANGUAGES)
 
 
-def _read_text(path: Path, partition: Callable[..., list[Element]]) -> Iterator[Part]:
+def _read_text(
+    path: Path, partition: Callable[..., list[Element]], decode: Callable[[bytes], str] = decode_text
+) -> Iterator[Part]:
+    return _partitioned(decode(path.read_bytes()), partition)
+
+
+def _partitioned(
+    text: str, partition: Callable[..., list[Element]], headings: tuple[type[Element], ...] = (Title,)
+) -> Iterator[Part]:
     # Cleaned before parsing too: HTML parsers make NULs visible, and lone carriage returns hide paragraphs.
-    if text := clean(decode_text(path.read_bytes())):
-        yield from _parts(partition(text=text, languages=_LANGUAGES))
+    if text := clean(text):
+        yield from _parts(partition(text=text, languages=_LANGUAGES), headings)
 
 
 def _read_plain(path: Path) -> Iterator[Part]:
@@ -103,11 +117,36 @@ def _read_plain(path: Path) -> Iterator[Part]:
 
 
 def _read_docx(path: Path) -> Iterator[Part]:
-    with zipfile.ZipFile(path) as archive:
-        names = archive.namelist()
-    if not any(name.startswith("word/document") for name in names):
-        raise UnsupportedType("the archive holds no Word document")
-    yield from _parts(partition_docx(filename=str(path), languages=_LANGUAGES))
+    return _parts(partition_docx(filename=str(path), languages=_LANGUAGES))
+
+
+def _read_pptx(path: Path) -> Iterator[Part]:
+    elements = partition_pptx(
+        filename=str(path), languages=_LANGUAGES, include_page_breaks=False, include_slide_notes=True
+    )
+    # The library takes short lines for titles too, one deeper than the slide's own.
+    elements = [
+        Text(element.text, metadata=element.metadata)
+        if isinstance(element, Title) and element.metadata.category_depth
+        else element
+        for element in elements
+    ]
+    # The notes come first from the library; the title stands over them.
+    return _parts(sorted(elements, key=lambda e: (e.metadata.page_number or 0, not isinstance(e, Title))))
+
+
+def _read_with_pandoc(path: Path, source_format: str) -> Iterator[Part]:
+    return _partitioned(pandoc.to_html(path, source_format), partition_html)
+
+
+def _read_mail(path: Path) -> Iterator[Part]:
+    mail = read_mail(path)
+    yield from mail.head
+    if mail.is_html:
+        yield from _partitioned(mail.body, partition_html)
+    else:
+        # Its short lines are greetings, not headings.
+        yield from _partitioned(mail.body, partition_text, headings=())
 
 
 def _read_pdf(path: Path) -> Iterator[Part]:
@@ -124,7 +163,14 @@ def _read_pdf(path: Path) -> Iterator[Part]:
 _READERS: dict[ContentType, Callable[[Path], Iterator[Part]]] = {
     ContentType.PDF: _read_pdf,
     ContentType.DOCX: _read_docx,
-    ContentType.HTML: partial(_read_text, partition=partition_html),
+    ContentType.PPTX: _read_pptx,
+    ContentType.XLSX: read_xlsx,
+    ContentType.ODT: partial(_read_with_pandoc, source_format="odt"),
+    ContentType.EPUB: partial(_read_with_pandoc, source_format="epub"),
+    ContentType.RTF: partial(_read_with_pandoc, source_format="rtf"),
+    ContentType.EML: _read_mail,
+    ContentType.CSV: read_csv,
+    ContentType.HTML: partial(_read_text, partition=partition_html, decode=decode_html),
     ContentType.MARKDOWN: partial(_read_text, partition=partition_md),
     ContentType.TEXT: _read_plain,
 }
@@ -229,7 +275,10 @@ def _looks_like_heading(text: str) -> bool:
 def _table_text(table: Table) -> str:
     if not table.metadata.text_as_html:
         return table.text
-    rows = html.fragment_fromstring(table.metadata.text_as_html).xpath("./tr | ./*/tr")
+    tree = html.fragment_fromstring(table.metadata.text_as_html)
+    for line_break in tree.iter("br"):
+        line_break.tail = f" {line_break.tail or ''}"
+    rows = tree.xpath("./tr | ./*/tr")
     lines = (
         " | ".join(" ".join(cell.text_content().split()) for cell in row.xpath("./td | ./th")) for row in rows
     )

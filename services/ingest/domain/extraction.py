@@ -15,8 +15,8 @@ _UNPRINTABLE = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class ExtractionFailed(KbmeshError):
-    """The file cannot become text. `code` is one of corrupt_file, password_required, extraction_timeout,
-    extraction_memory, extraction_crashed."""
+    """The file cannot become text. `code` is one of corrupt_file, password_required, archive_bomb,
+    extraction_timeout, extraction_memory, extraction_crashed."""
 
     default_code: ClassVar[str] = "corrupt_file"
 
