@@ -1,6 +1,6 @@
 """What the handlers need from the outside."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from pathlib import Path
 from typing import Protocol
 from uuid import UUID
@@ -83,6 +83,9 @@ class ObjectStore(Protocol):
 
     async def fetch(self, key: str, path: Path) -> None:
         """Copies an object into a local file. NotFound: there is none."""
+
+    def read(self, key: str) -> AsyncGenerator[bytes, None]:
+        """An object as a stream, a piece of it in memory at a time. Opened, and NotFound, with the first piece."""
 
     async def delete(self, key: str) -> None:
         """Removes an object; no error if there is none."""

@@ -47,6 +47,7 @@ class Document:
     source_priority: Tier | None
     size_bytes: int
     content_sha256: bytes
+    storage_key: str
     uploader: UUID
     status: Status
     error_code: str | None

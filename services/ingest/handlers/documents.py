@@ -90,7 +90,7 @@ async def get_document(documents: Documents, principal: Principal, document_id: 
     """Raises NotFound, whether it does not exist or is not for the caller to see."""
     found = await documents.find(principal, document_id)
     if found is None:
-        raise _unknown_document()
+        raise unknown_document()
     return found
 
 
@@ -114,12 +114,12 @@ async def delete_document(
     """Raises NotFound."""
     removed = await documents.delete(principal, document_id)
     if removed is None:
-        raise _unknown_document()
+        raise unknown_document()
     await discard_objects(store, removed.storage_keys)
     return removed
 
 
-def _unknown_document() -> NotFound:
+def unknown_document() -> NotFound:
     return NotFound("no such document", code="document_not_found")
 
 

@@ -234,6 +234,15 @@ def _document(row: asyncpg.Record) -> Document:
 
 
 PLAIN_FIELDS: Final = (
-    *("id", "kb_id", "filename", "size_bytes", "content_sha256", "uploader", "error_code", "error_detail"),
-    *("revision", "live_revision", "chunk_count", "embedded_count", "created_at", "updated_at"),
+    *("id", "kb_id", "filename", "size_bytes", "content_sha256", "storage_key", "uploader"),
+    *(
+        "error_code",
+        "error_detail",
+        "revision",
+        "live_revision",
+        "chunk_count",
+        "embedded_count",
+        "created_at",
+        "updated_at",
+    ),
 )
