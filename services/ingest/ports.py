@@ -9,7 +9,10 @@ from kbmesh.auth import Principal
 from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ChunkDraft
 from services.ingest.domain.models import (
+    Chunk,
+    Contents,
     Document,
+    DocumentFilter,
     KnowledgeBase,
     OwnerType,
     Record,
@@ -31,6 +34,9 @@ class KnowledgeBases(Protocol):
 
     async def find(self, principal: Principal, kb_id: UUID) -> KnowledgeBase | None: ...
 
+    async def contents(self, principal: Principal, kb_id: UUID) -> Contents:
+        """Counts of the newest revisions; zeros where there is nothing to see."""
+
     async def delete(self, principal: Principal, kb_id: UUID) -> Removed | None:
         """Everything in it goes in one transaction, with an event per document; None: there is none to see."""
 
@@ -46,8 +52,13 @@ class Documents(Protocol):
         """
 
     async def visible(
-        self, principal: Principal, kb_id: UUID, *, after: UUID | None, limit: int
+        self, principal: Principal, kb_id: UUID, wanted: DocumentFilter, *, after: UUID | None, limit: int
     ) -> list[Document]: ...
+
+    async def chunks(
+        self, principal: Principal, document_id: UUID, *, after: int | None, limit: int
+    ) -> list[Chunk]:
+        """Chunks of the live revision in reading order, from behind the ordinal `after`."""
 
     async def find(self, principal: Principal, document_id: UUID) -> Document | None: ...
 

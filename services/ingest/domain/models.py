@@ -61,6 +61,42 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
+class DocumentFilter:
+    """Which documents of a knowledge base to list; None: any."""
+
+    status: Status | None = None
+    category: Category | None = None
+    filename: str | None = None
+    """Somewhere in the name, in upper or lower case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a document as search sees it; the span counts code points of the extracted text."""
+
+    id: UUID
+    revision: int
+    ordinal: int
+    content: str
+    page: int | None
+    headings: tuple[str, ...]
+    char_start: int
+    char_end: int
+    token_count: int
+    tier: Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a knowledge base holds."""
+
+    document_count: int
+    size_bytes: int
+    ready_count: int
+    failed_count: int
+
+
+@dataclass(frozen=True, slots=True)
 class StoredUpload:
     """A file that has reached the object store and is about to become a revision of a document."""
 

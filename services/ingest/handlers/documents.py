@@ -8,7 +8,7 @@ from kbmesh.auth import Principal
 from kbmesh.errors import Conflict, InvalidArgument, NotFound
 from kbmesh.provenance import Category, Tier
 from services.ingest.domain.filename import clean_filename
-from services.ingest.domain.models import Document, Removed, StoredUpload
+from services.ingest.domain.models import Document, DocumentFilter, Removed, StoredUpload
 from services.ingest.handlers.knowledge_bases import get_knowledge_base, unknown_knowledge_base
 from services.ingest.handlers.objects import discard_objects
 from services.ingest.handlers.upload_stream import UploadStream
@@ -99,13 +99,14 @@ async def list_documents(
     documents: Documents,
     principal: Principal,
     kb_id: UUID,
+    wanted: DocumentFilter,
     *,
     after: UUID | None,
     limit: int,
 ) -> Sequence[Document]:
     """Raises NotFound: no such knowledge base for the caller."""
     await get_knowledge_base(knowledge_bases, principal, kb_id)
-    return await documents.visible(principal, kb_id, after=after, limit=limit)
+    return await documents.visible(principal, kb_id, wanted, after=after, limit=limit)
 
 
 async def delete_document(

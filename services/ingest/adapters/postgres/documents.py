@@ -10,12 +10,12 @@ from kbmesh.messaging import Topics
 from kbmesh.postgres import Connection, Pool, connection, fetch_one, transaction
 from kbmesh.postgres.access import OWN_OR_TEAMS, identity
 from kbmesh.provenance import DOCUMENT_CHUNK, Category, Tier, default_tier
-from services.ingest.adapters.postgres.chunks import insert_chunks
+from services.ingest.adapters.postgres.chunks import insert_chunks, select_chunks
 from services.ingest.adapters.postgres.events import enqueue_chunks_ready, enqueue_status, enqueue_uploaded
 from services.ingest.adapters.postgres.removal import remove_documents
 from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ChunkDraft
-from services.ingest.domain.models import Document, Removed, Revision, Status, StoredUpload
+from services.ingest.domain.models import Chunk, Document, DocumentFilter, Removed, Revision, Status, StoredUpload
 
 SELECT_VISIBLE: Final = (
     f"SELECT d.* FROM documents d JOIN knowledge_bases kb ON kb.id = d.kb_id WHERE {OWN_OR_TEAMS}"
@@ -93,18 +93,24 @@ class PostgresDocuments:
             return _document(row), True
 
     async def visible(
-        self, principal: Principal, kb_id: UUID, *, after: UUID | None, limit: int
+        self, principal: Principal, kb_id: UUID, wanted: DocumentFilter, *, after: UUID | None, limit: int
     ) -> list[Document]:
         async with connection(self._pool) as conn:
             rows = await conn.fetch(
                 f"""{SELECT_VISIBLE} AND d.kb_id = $3
                       AND ($4::uuid IS NULL OR (d.created_at, d.id) >
                            (SELECT last.created_at, last.id FROM documents last WHERE last.id = $4))
+                      AND ($6::text IS NULL OR d.status = $6)
+                      AND ($7::text IS NULL OR d.category = $7)
+                      AND ($8::text IS NULL OR strpos(lower(d.filename), lower($8)) > 0)
                     ORDER BY d.created_at, d.id LIMIT $5""",
                 *identity(principal),
                 kb_id,
                 after,
                 limit,
+                wanted.status,
+                wanted.category,
+                wanted.filename,
             )
         return [_document(row) for row in rows]
 
@@ -112,6 +118,12 @@ class PostgresDocuments:
         async with connection(self._pool) as conn:
             row = await conn.fetchrow(f"{SELECT_VISIBLE} AND d.id = $3", *identity(principal), document_id)
         return None if row is None else _document(row)
+
+    async def chunks(
+        self, principal: Principal, document_id: UUID, *, after: int | None, limit: int
+    ) -> list[Chunk]:
+        async with connection(self._pool) as conn:
+            return await select_chunks(conn, principal, document_id, after=after, limit=limit)
 
     async def delete(self, principal: Principal, document_id: UUID) -> Removed | None:
         async with transaction(self._pool) as conn:

@@ -1,4 +1,4 @@
-"""What is in a document: its original file."""
+"""What is in a document: its original file, and the chunks that search sees."""
 
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -6,14 +6,15 @@ from typing import Annotated, Any, Final
 from urllib.parse import quote
 from uuid import UUID
 
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from services.ingest.domain.models import Document
 from services.ingest.entrypoints.http.dependencies import Caller, gateway_of
 from services.ingest.entrypoints.http.problems import responses
-from services.ingest.handlers.content import open_original
+from services.ingest.entrypoints.http.schemas import ChunkOut, ChunkPage
+from services.ingest.handlers.content import list_chunks, open_original
 from services.ingest.handlers.documents import get_document
 
 router = APIRouter(prefix="/documents/{document_id}", tags=["documents"])
@@ -58,6 +59,22 @@ async def content(
         return Response(status_code=304, headers={"ETag": headers["ETag"]})
     first, rest = await open_original(gateway.store, document)
     return _Original(first, rest, headers)
+
+
+@router.get("/chunks", responses=responses(404))
+async def chunks(
+    request: Request,
+    caller: Caller,
+    document_id: UUID,
+    after: Annotated[int | None, Query(ge=0, le=2**31 - 1)] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> ChunkPage:
+    """The chunks that search sees, in reading order. A newer `revision` on a later page: begin again."""
+    found = await list_chunks(gateway_of(request).documents, caller, document_id, after=after, limit=limit)
+    return ChunkPage(
+        items=[ChunkOut.model_validate(chunk) for chunk in found],
+        next_after=found[-1].ordinal if len(found) == limit else None,
+    )
 
 
 def _headers(document: Document) -> dict[str, str]:

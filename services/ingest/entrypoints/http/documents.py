@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from kbmesh.errors import InvalidArgument
 from kbmesh.provenance import Category, Tier
+from services.ingest.domain.models import DocumentFilter, Status
 from services.ingest.entrypoints.http.dependencies import Caller, gateway_of
 from services.ingest.entrypoints.http.multipart import MultipartUpload
 from services.ingest.entrypoints.http.problems import responses
@@ -98,13 +99,24 @@ async def list_all(
     request: Request,
     caller: Caller,
     kb_id: UUID,
+    status: Status | None = None,
+    category: Category | None = None,
+    filename: Annotated[
+        str | None, Query(max_length=255, pattern=r"^[^\x00]*$", description="Somewhere in the name, any case.")
+    ] = None,
     after: UUID | None = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> DocumentPage:
-    """The documents of a knowledge base, in order of creation."""
+    """The documents of a knowledge base, or those that match, in order of creation."""
     gateway = gateway_of(request)
     found = await handlers.list_documents(
-        gateway.knowledge_bases, gateway.documents, caller, kb_id, after=after, limit=limit
+        gateway.knowledge_bases,
+        gateway.documents,
+        caller,
+        kb_id,
+        DocumentFilter(status, category, filename),
+        after=after,
+        limit=limit,
     )
     return DocumentPage(
         items=[DocumentOut.of(document) for document in found],

@@ -1,0 +1,30 @@
+"""Documents as a caller of the gateway makes them, and what the extractor does with them."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import httpx
+
+from kbmesh.messaging import Topics
+from kbmesh.postgres import Pool
+from services.ingest.adapters.postgres import PostgresDocuments
+from services.ingest.domain.extraction import ChunkDraft
+
+
+async def upload(http: httpx.AsyncClient, kb: str, data: bytes, filename: str = "policy.txt") -> str:
+    """The id of the document."""
+    answer = await http.post(f"/knowledge-bases/{kb}/documents", params={"filename": filename}, content=data)
+    assert answer.status_code == 202, answer.text
+    document: str = answer.json()["document_id"]
+    return document
+
+
+def drafts(*texts: str) -> list[ChunkDraft]:
+    return [ChunkDraft(n, text, 0, len(text), 3, 1, ("Heading",)) for n, text in enumerate(texts)]
+
+
+async def extract(pool: Pool, document: str, revision: int, found: Sequence[ChunkDraft]) -> bool:
+    """False: fenced."""
+    documents = PostgresDocuments(pool, Topics("kbmesh"))
+    claimed = await documents.begin(UUID(document), revision)
+    return claimed is not None and await documents.save_chunks(claimed, found)
