@@ -64,6 +64,14 @@ class Documents(Protocol):
 
     async def delete(self, principal: Principal, document_id: UUID) -> Removed | None: ...
 
+    async def reprocess(self, principal: Principal, document_id: UUID) -> Document | None:
+        """A new revision of the bytes that are stored; None: there is no document to see."""
+
+    async def reprocess_batch(
+        self, principal: Principal, kb_id: UUID, *, after: UUID | None, limit: int
+    ) -> list[UUID]:
+        """New revisions of up to `limit` documents of a knowledge base, in order of id, from behind `after`."""
+
     async def begin(self, document_id: UUID, revision: int) -> Revision | None:
         """Claims a revision for extraction; None: superseded, deleted, or extracted already."""
 

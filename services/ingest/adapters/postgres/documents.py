@@ -13,13 +13,11 @@ from kbmesh.provenance import DOCUMENT_CHUNK, Category, Tier, default_tier
 from services.ingest.adapters.postgres.chunks import insert_chunks, select_chunks
 from services.ingest.adapters.postgres.events import enqueue_chunks_ready, enqueue_status, enqueue_uploaded
 from services.ingest.adapters.postgres.removal import remove_documents
+from services.ingest.adapters.postgres.reprocessing import renew, renew_batch
+from services.ingest.adapters.postgres.rows import SELECT_VISIBLE, to_document
 from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ChunkDraft
 from services.ingest.domain.models import Chunk, Document, DocumentFilter, Removed, Revision, Status, StoredUpload
-
-SELECT_VISIBLE: Final = (
-    f"SELECT d.* FROM documents d JOIN knowledge_bases kb ON kb.id = d.kb_id WHERE {OWN_OR_TEAMS}"
-)
 
 INSERT: Final = """
 INSERT INTO documents (id, kb_id, filename, content_type, category, source_priority, size_bytes, content_sha256,
@@ -75,7 +73,7 @@ class PostgresDocuments:
                 if current is None:
                     raise Conflict("a document of that name was deleted in this moment; upload it again")
                 if _same(current, upload):
-                    return _document(current), False
+                    return to_document(current), False
                 superseded = current["storage_key"]
                 row = await fetch_one(
                     conn,
@@ -90,7 +88,7 @@ class PostgresDocuments:
                     upload.uploader,
                 )
             await enqueue_uploaded(conn, self._topics, row, superseded)
-            return _document(row), True
+            return to_document(row), True
 
     async def visible(
         self, principal: Principal, kb_id: UUID, wanted: DocumentFilter, *, after: UUID | None, limit: int
@@ -112,12 +110,12 @@ class PostgresDocuments:
                 wanted.category,
                 wanted.filename,
             )
-        return [_document(row) for row in rows]
+        return [to_document(row) for row in rows]
 
     async def find(self, principal: Principal, document_id: UUID) -> Document | None:
         async with connection(self._pool) as conn:
             row = await conn.fetchrow(f"{SELECT_VISIBLE} AND d.id = $3", *identity(principal), document_id)
-        return None if row is None else _document(row)
+        return None if row is None else to_document(row)
 
     async def chunks(
         self, principal: Principal, document_id: UUID, *, after: int | None, limit: int
@@ -131,6 +129,19 @@ class PostgresDocuments:
                 f"{SELECT_VISIBLE} AND d.id = $3 FOR UPDATE OF d", *identity(principal), document_id
             )
             return None if row is None else await remove_documents(conn, self._topics, [row])
+
+    async def reprocess(self, principal: Principal, document_id: UUID) -> Document | None:
+        async with transaction(self._pool) as conn:
+            row = await conn.fetchrow(
+                f"{SELECT_VISIBLE} AND d.id = $3 FOR UPDATE OF d", *identity(principal), document_id
+            )
+            return None if row is None else to_document(await renew(conn, self._topics, row["id"]))
+
+    async def reprocess_batch(
+        self, principal: Principal, kb_id: UUID, *, after: UUID | None, limit: int
+    ) -> list[UUID]:
+        async with transaction(self._pool) as conn:
+            return await renew_batch(conn, self._topics, principal, kb_id, after=after, limit=limit)
 
     async def begin(self, document_id: UUID, revision: int) -> Revision | None:
         async with transaction(self._pool) as conn:
@@ -233,28 +244,3 @@ def _same(current: asyncpg.Record, upload: StoredUpload) -> bool:
         and current["source_priority"] == upload.source_priority
         and current["status"] != Status.FAILED
     )
-
-
-def _document(row: asyncpg.Record) -> Document:
-    return Document(
-        **{field: row[field] for field in PLAIN_FIELDS},
-        content_type=ContentType(row["content_type"]),
-        category=Category(row["category"]),
-        source_priority=row["source_priority"] and Tier(row["source_priority"]),
-        status=Status(row["status"]),
-    )
-
-
-PLAIN_FIELDS: Final = (
-    *("id", "kb_id", "filename", "size_bytes", "content_sha256", "storage_key", "uploader"),
-    *(
-        "error_code",
-        "error_detail",
-        "revision",
-        "live_revision",
-        "chunk_count",
-        "embedded_count",
-        "created_at",
-        "updated_at",
-    ),
-)

@@ -63,7 +63,7 @@ class DocumentOut(BaseModel):
     status: Status
     error_code: str | None
     error_detail: str | None
-    revision: int = Field(description="The newest upload.")
+    revision: int = Field(description="Grows with each upload and each reprocessing.")
     live_revision: int | None = Field(description="What search sees.")
     chunk_count: int
     embedded_count: int
@@ -119,6 +119,10 @@ class UploadOut(BaseModel):
             status=document.status,
             unchanged=not changed,
         )
+
+
+class ReprocessedOut(BaseModel):
+    documents: int
 
 
 class RemovedOut(BaseModel):
