@@ -423,6 +423,13 @@ CREATE INDEX chunks_kb ON public.chunks USING btree (kb_id) WHERE live;
 
 
 --
+-- Name: chunks_texts; Type: INDEX; Schema: public; Owner: -
+--
+
+CREATE INDEX chunks_texts ON public.chunks USING btree (source_id, content_sha256);
+
+
+--
 -- Name: chunks_tsv; Type: INDEX; Schema: public; Owner: -
 --
 
@@ -530,4 +537,5 @@ ALTER TABLE ONLY public.webhook_deliveries
 --
 
 INSERT INTO public.schema_migrations (version) VALUES
-    ('20261130150000');
+    ('20261130150000'),
+    ('20261130171000');

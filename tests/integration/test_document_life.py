@@ -142,3 +142,47 @@ async def test_a_stranger_changes_nothing(http: httpx.AsyncClient, kb: str, acti
     answer = await http.post(f"/knowledge-bases/{kb}/reprocess", headers=bearer(BOB))
     assert (answer.status_code, answer.json()["code"]) == (404, "knowledge_base_not_found")
     assert await state(http, document) == ("pending", 1, None, 0)
+
+
+async def test_an_edit_of_one_paragraph_embeds_that_paragraph_alone(
+    http: httpx.AsyncClient, kb: str, pool: Pool, pipeline: Pipeline
+) -> None:
+    paragraphs = [f"paragraph {n}" for n in range(100)]
+    document = await upload(http, kb, text(*paragraphs))
+    await pipeline.run()
+    assert pipeline.encoder.texts == paragraphs
+    before = await vectors(pool, document)
+    pipeline.encoder.texts.clear()
+
+    edited = ["a new beginning", *paragraphs[:50], "another fiftieth", *paragraphs[51:]]
+    await upload(http, kb, text(*edited))
+    await pipeline.run()
+
+    assert pipeline.encoder.texts == ["a new beginning", "another fiftieth"]
+    assert await state(http, document) == ("ready", 2, 2, 101)
+    assert await searchable(pool, document) == [(2, paragraph) for paragraph in edited]
+    after = await vectors(pool, document)
+    assert {content: vector for content, vector in after.items() if content in before} == {
+        content: before[content] for content in paragraphs if content != "paragraph 50"
+    }
+
+
+async def test_a_reprocessed_document_that_reads_the_same_is_not_embedded_again(
+    http: httpx.AsyncClient, kb: str, pipeline: Pipeline
+) -> None:
+    document = await upload(http, kb, text("one", "two"))
+    await pipeline.run()
+    pipeline.encoder.texts.clear()
+    await http.post(f"/documents/{document}/reprocess")
+    await pipeline.run()
+    assert pipeline.encoder.texts == []
+    assert await state(http, document) == ("ready", 2, 2, 2)
+
+
+async def vectors(pool: Pool, document: str) -> dict[str, list[float]]:
+    rows = await pool.fetch(
+        f"""SELECT c.content, v.embedding FROM chunks c JOIN {SPACE.table} v ON v.chunk_id = c.id
+            WHERE c.document_id = $1""",  # noqa: S608
+        UUID(document),
+    )
+    return {row["content"]: row["embedding"].to_list() for row in rows}
