@@ -66,5 +66,5 @@ class VectorStore(Protocol):
         ...
 
     async def mark_failed(self, source: Source, *, code: str, detail: str) -> None:
-        """Fails a document, unless it is gone, has a newer revision, or is ready."""
+        """Fails a document, unless it is gone, has a newer revision, or is ready or cancelled."""
         ...

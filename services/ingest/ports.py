@@ -72,6 +72,9 @@ class Documents(Protocol):
     ) -> list[UUID]:
         """New revisions of up to `limit` documents of a knowledge base, in order of id, from behind `after`."""
 
+    async def cancel(self, principal: Principal, document_id: UUID) -> Document | None:
+        """Calls off the newest revision if it is still under way; the document as it then is, or None."""
+
     async def begin(self, document_id: UUID, revision: int) -> Revision | None:
         """Claims a revision for extraction; None: superseded, deleted, or extracted already."""
 

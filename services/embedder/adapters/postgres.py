@@ -118,6 +118,7 @@ _FAIL_DOCUMENT: Final = """
 UPDATE documents
 SET status = 'failed', error_code = $3, error_detail = $4, updated_at = now()
 WHERE id = $1 AND revision = $2 AND status <> 'ready' AND error_code IS DISTINCT FROM $3
+  AND error_code IS DISTINCT FROM 'cancelled'
 RETURNING *
 """
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 from uuid import NAMESPACE_OID, UUID, uuid5
 
 from kbmesh.provenance import Category, Tier
@@ -22,6 +23,11 @@ class Status(StrEnum):
     READY = "ready"
     EMPTY = "empty"
     FAILED = "failed"
+
+
+IN_PROGRESS: Final = frozenset({Status.PENDING, Status.PROCESSING, Status.EMBEDDING})
+CANCELLED: Final = "cancelled"
+"""The error code of a revision that its owner has called off."""
 
 
 @dataclass(frozen=True, slots=True)

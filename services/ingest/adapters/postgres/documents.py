@@ -10,6 +10,7 @@ from kbmesh.messaging import Topics
 from kbmesh.postgres import Connection, Pool, connection, fetch_one, transaction
 from kbmesh.postgres.access import OWN_OR_TEAMS, identity
 from kbmesh.provenance import DOCUMENT_CHUNK, Category, Tier, default_tier
+from services.ingest.adapters.postgres.cancellation import cancel_revision
 from services.ingest.adapters.postgres.chunks import insert_chunks, select_chunks
 from services.ingest.adapters.postgres.events import enqueue_chunks_ready, enqueue_status, enqueue_uploaded
 from services.ingest.adapters.postgres.removal import remove_documents
@@ -17,7 +18,16 @@ from services.ingest.adapters.postgres.reprocessing import renew, renew_batch
 from services.ingest.adapters.postgres.rows import SELECT_VISIBLE, to_document
 from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ChunkDraft
-from services.ingest.domain.models import Chunk, Document, DocumentFilter, Removed, Revision, Status, StoredUpload
+from services.ingest.domain.models import (
+    IN_PROGRESS,
+    Chunk,
+    Document,
+    DocumentFilter,
+    Removed,
+    Revision,
+    Status,
+    StoredUpload,
+)
 
 INSERT: Final = """
 INSERT INTO documents (id, kb_id, filename, content_type, category, source_priority, size_bytes, content_sha256,
@@ -142,6 +152,15 @@ class PostgresDocuments:
     ) -> list[UUID]:
         async with transaction(self._pool) as conn:
             return await renew_batch(conn, self._topics, principal, kb_id, after=after, limit=limit)
+
+    async def cancel(self, principal: Principal, document_id: UUID) -> Document | None:
+        async with transaction(self._pool) as conn:
+            row = await conn.fetchrow(
+                f"{SELECT_VISIBLE} AND d.id = $3 FOR UPDATE OF d", *identity(principal), document_id
+            )
+            if row is not None and row["status"] in IN_PROGRESS:
+                row = await cancel_revision(conn, self._topics, row)
+            return None if row is None else to_document(row)
 
     async def begin(self, document_id: UUID, revision: int) -> Revision | None:
         async with transaction(self._pool) as conn:

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Request, Response
 from services.ingest.entrypoints.http.dependencies import Caller, gateway_of
 from services.ingest.entrypoints.http.problems import responses
 from services.ingest.entrypoints.http.schemas import DocumentOut, ReprocessedOut
+from services.ingest.handlers.cancellation import cancel_document
 from services.ingest.handlers.reprocessing import reprocess_document, reprocess_knowledge_base
 
 router = APIRouter(tags=["documents"])
@@ -27,3 +28,12 @@ async def reprocess_all(request: Request, response: Response, caller: Caller, kb
     count = await reprocess_knowledge_base(gateway.knowledge_bases, gateway.documents, caller, kb_id)
     response.headers["Location"] = f"/knowledge-bases/{kb_id}/documents"
     return ReprocessedOut(documents=count)
+
+
+@router.post("/documents/{document_id}/cancel", responses=responses(404, 409))
+async def cancel(request: Request, caller: Caller, document_id: UUID) -> DocumentOut:
+    """Calls off the processing of a document: it is `failed` with `cancelled`, and search sees what it saw before.
+
+    409 `not_in_progress`: there is nothing to call off. Reprocessing or another upload starts anew.
+    """
+    return DocumentOut.of(await cancel_document(gateway_of(request).documents, caller, document_id))
