@@ -48,7 +48,8 @@ class Documents(Protocol):
         """A new document, or a new revision of the one with that name.
 
         False beside the document: it holds these very bytes already and nothing was written. None: the
-        knowledge base is not there to see (any more).
+        knowledge base is not there to see (any more). An upload whose idempotency key is known writes nothing, and
+        is answered as the first one was; Conflict: that was another upload, or its document is deleted.
         """
 
     async def visible(

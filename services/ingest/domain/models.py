@@ -115,6 +115,8 @@ class StoredUpload:
     content_sha256: bytes
     storage_key: str
     uploader: UUID
+    idempotency_key: str | None = None
+    """The caller's own name for this upload: for a day, its repetition is answered as it was."""
 
 
 @dataclass(frozen=True, slots=True)

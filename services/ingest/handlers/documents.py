@@ -41,6 +41,8 @@ async def upload_document(
     kb_id: UUID,
     body: AsyncIterator[bytes],
     form: Callable[[], UploadForm],
+    *,
+    idempotency_key: str | None = None,
 ) -> tuple[Document, bool]:
     """Streams a file into the store and accepts it as a revision of the document of its name.
 
@@ -53,6 +55,7 @@ async def upload_document(
     Raises:
         NotFound: no such knowledge base for the caller.
         InvalidArgument: the file is empty, or its name, category or source priority is not valid.
+        Conflict: the idempotency key came with another upload, or the document was deleted in the meantime.
         UnsupportedType, TooLarge, DeadlineExceeded: as UploadStream.
     """
     await get_knowledge_base(knowledge_bases, principal, kb_id)
@@ -73,6 +76,7 @@ async def upload_document(
             content_sha256=stream.digest,
             storage_key=key,
             uploader=principal.sub,
+            idempotency_key=idempotency_key,
         )
         registered = await documents.register(principal, upload)
         if registered is None:
@@ -81,7 +85,7 @@ async def upload_document(
         await discard_objects(store, [key])
         raise
     document, changed = registered
-    if not changed:
+    if document.storage_key != key:
         await discard_objects(store, [key])
     return document, changed
 

@@ -13,6 +13,7 @@ from kbmesh.provenance import DOCUMENT_CHUNK, Category, Tier, default_tier
 from services.ingest.adapters.postgres.cancellation import cancel_revision
 from services.ingest.adapters.postgres.chunks import insert_chunks, select_chunks
 from services.ingest.adapters.postgres.events import enqueue_chunks_ready, enqueue_status, enqueue_uploaded
+from services.ingest.adapters.postgres.idempotency import remember, replay
 from services.ingest.adapters.postgres.removal import remove_documents
 from services.ingest.adapters.postgres.reprocessing import renew, renew_batch
 from services.ingest.adapters.postgres.rows import SELECT_VISIBLE, to_document
@@ -60,6 +61,8 @@ class PostgresDocuments:
             )
             if visible is None:
                 return None
+            if replayed := await replay(conn, upload):
+                return replayed
             row = await conn.fetchrow(
                 INSERT,
                 uuid4(),
@@ -83,6 +86,7 @@ class PostgresDocuments:
                 if current is None:
                     raise Conflict("a document of that name was deleted in this moment; upload it again")
                 if _same(current, upload):
+                    await remember(conn, upload, current, changed=False)
                     return to_document(current), False
                 superseded = current["storage_key"]
                 row = await fetch_one(
@@ -98,6 +102,7 @@ class PostgresDocuments:
                     upload.uploader,
                 )
             await enqueue_uploaded(conn, self._topics, row, superseded)
+            await remember(conn, upload, row, changed=True)
             return to_document(row), True
 
     async def visible(

@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any, Final
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 
 from kbmesh.errors import InvalidArgument
 from kbmesh.provenance import Category, Tier
@@ -52,6 +52,16 @@ async def upload(
     filename: Annotated[str | None, Query(description="For a raw body; a form carries its own.")] = None,
     category: Annotated[str | None, Query(description="As the form field; `other` by default.")] = None,
     source_priority: Annotated[str | None, Query(description="As the form field; by default the kind's.")] = None,
+    idempotency_key: Annotated[
+        str | None,
+        Header(
+            min_length=1,
+            max_length=255,
+            pattern=r"^[\x20-\x7e]+$",
+            description="A name of yours for this upload: repeated within 24 hours, it is answered as before. "
+            "With another upload it is refused: 409 `idempotency_key_reused`.",
+        ),
+    ] = None,
 ) -> UploadOut:
     """Uploads a file, as a form or as the raw body; a known name makes a new revision of that document.
 
@@ -68,6 +78,7 @@ async def upload(
         kb_id,
         body,
         form,
+        idempotency_key=idempotency_key,
     )
     response.headers["Location"] = f"/documents/{document.id}"
     response.status_code = 202 if changed else 200
