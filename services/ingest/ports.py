@@ -1,6 +1,6 @@
 """What the handlers need from the outside."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 from uuid import UUID
@@ -63,10 +63,18 @@ class Documents(Protocol):
 
     async def find(self, principal: Principal, document_id: UUID) -> Document | None: ...
 
-    async def delete(self, principal: Principal, document_id: UUID) -> Removed | None: ...
+    async def delete(
+        self, principal: Principal, document_id: UUID, seen: Collection[str] | None = None
+    ) -> Removed | None:
+        """PreconditionFailed: it is none of the versions in `seen`."""
 
-    async def reprocess(self, principal: Principal, document_id: UUID) -> Document | None:
-        """A new revision of the bytes that are stored; None: there is no document to see."""
+    async def reprocess(
+        self, principal: Principal, document_id: UUID, seen: Collection[str] | None = None
+    ) -> Document | None:
+        """A new revision of the bytes that are stored; None: there is no document to see.
+
+        PreconditionFailed: it is none of the versions in `seen`.
+        """
 
     async def reprocess_batch(
         self, principal: Principal, kb_id: UUID, *, after: UUID | None, limit: int

@@ -65,6 +65,11 @@ class Document:
     created_at: datetime
     updated_at: datetime
 
+    @property
+    def version(self) -> str:
+        """Another one after every change of the document, its progress included."""
+        return f"{self.revision}-{self.updated_at:%Y%m%d%H%M%S%f}"
+
 
 @dataclass(frozen=True, slots=True)
 class DocumentFilter:

@@ -1,4 +1,4 @@
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
@@ -114,10 +114,14 @@ async def list_documents(
 
 
 async def delete_document(
-    documents: Documents, store: ObjectStore, principal: Principal, document_id: UUID
+    documents: Documents,
+    store: ObjectStore,
+    principal: Principal,
+    document_id: UUID,
+    seen: Collection[str] | None = None,
 ) -> Removed:
-    """Raises NotFound."""
-    removed = await documents.delete(principal, document_id)
+    """Raises NotFound; PreconditionFailed if versions are `seen` and it has another by now."""
+    removed = await documents.delete(principal, document_id, seen)
     if removed is None:
         raise unknown_document()
     await discard_objects(store, removed.storage_keys)

@@ -1,3 +1,4 @@
+from collections.abc import Collection
 from typing import Final
 from uuid import UUID
 
@@ -11,9 +12,16 @@ BATCH: Final = 100
 """Documents that one transaction locks."""
 
 
-async def reprocess_document(documents: Documents, principal: Principal, document_id: UUID) -> Document:
-    """Extracts a document again, in any state. Raises NotFound."""
-    renewed = await documents.reprocess(principal, document_id)
+async def reprocess_document(
+    documents: Documents, principal: Principal, document_id: UUID, seen: Collection[str] | None = None
+) -> Document:
+    """Extracts a document again, in any state.
+
+    Raises:
+        NotFound: no such document for the caller.
+        PreconditionFailed: versions are `seen`, and it has another by now.
+    """
+    renewed = await documents.reprocess(principal, document_id, seen)
     if renewed is None:
         raise unknown_document()
     return renewed

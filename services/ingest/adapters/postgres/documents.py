@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -16,7 +16,7 @@ from services.ingest.adapters.postgres.events import enqueue_chunks_ready, enque
 from services.ingest.adapters.postgres.idempotency import remember, replay
 from services.ingest.adapters.postgres.removal import remove_documents
 from services.ingest.adapters.postgres.reprocessing import renew, renew_batch
-from services.ingest.adapters.postgres.rows import SELECT_VISIBLE, to_document
+from services.ingest.adapters.postgres.rows import SELECT_VISIBLE, lock_visible, to_document
 from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ChunkDraft
 from services.ingest.domain.models import (
@@ -138,18 +138,18 @@ class PostgresDocuments:
         async with connection(self._pool) as conn:
             return await select_chunks(conn, principal, document_id, after=after, limit=limit)
 
-    async def delete(self, principal: Principal, document_id: UUID) -> Removed | None:
+    async def delete(
+        self, principal: Principal, document_id: UUID, seen: Collection[str] | None = None
+    ) -> Removed | None:
         async with transaction(self._pool) as conn:
-            row = await conn.fetchrow(
-                f"{SELECT_VISIBLE} AND d.id = $3 FOR UPDATE OF d", *identity(principal), document_id
-            )
+            row = await lock_visible(conn, principal, document_id, seen)
             return None if row is None else await remove_documents(conn, self._topics, [row])
 
-    async def reprocess(self, principal: Principal, document_id: UUID) -> Document | None:
+    async def reprocess(
+        self, principal: Principal, document_id: UUID, seen: Collection[str] | None = None
+    ) -> Document | None:
         async with transaction(self._pool) as conn:
-            row = await conn.fetchrow(
-                f"{SELECT_VISIBLE} AND d.id = $3 FOR UPDATE OF d", *identity(principal), document_id
-            )
+            row = await lock_visible(conn, principal, document_id, seen)
             return None if row is None else to_document(await renew(conn, self._topics, row["id"]))
 
     async def reprocess_batch(
@@ -160,9 +160,7 @@ class PostgresDocuments:
 
     async def cancel(self, principal: Principal, document_id: UUID) -> Document | None:
         async with transaction(self._pool) as conn:
-            row = await conn.fetchrow(
-                f"{SELECT_VISIBLE} AND d.id = $3 FOR UPDATE OF d", *identity(principal), document_id
-            )
+            row = await lock_visible(conn, principal, document_id)
             if row is not None and row["status"] in IN_PROGRESS:
                 row = await cancel_revision(conn, self._topics, row)
             return None if row is None else to_document(row)

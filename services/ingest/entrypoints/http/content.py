@@ -6,12 +6,13 @@ from typing import Annotated, Any, Final
 from urllib.parse import quote
 from uuid import UUID
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from services.ingest.domain.models import Document
 from services.ingest.entrypoints.http.dependencies import Caller, gateway_of
+from services.ingest.entrypoints.http.etags import IfNoneMatch, etag, is_known
 from services.ingest.entrypoints.http.problems import responses
 from services.ingest.entrypoints.http.schemas import ChunkOut, ChunkPage
 from services.ingest.handlers.content import list_chunks, open_original
@@ -49,13 +50,13 @@ class _Original(StreamingResponse):
 
 @router.get("/content", response_class=Response, responses=responses(404) | ORIGINAL)
 async def content(
-    request: Request, caller: Caller, document_id: UUID, if_none_match: Annotated[str | None, Header()] = None
+    request: Request, caller: Caller, document_id: UUID, if_none_match: IfNoneMatch = None
 ) -> Response:
     """Downloads the file of the newest revision, as it was uploaded. The `ETag` is its SHA-256."""
     gateway = gateway_of(request)
     document = await get_document(gateway.documents, caller, document_id)
     headers = _headers(document)
-    if if_none_match is not None and headers["ETag"] in re.split(r"\s*,\s*", if_none_match.strip()):
+    if is_known(document.content_sha256.hex(), if_none_match):
         return Response(status_code=304, headers={"ETag": headers["ETag"]})
     first, rest = await open_original(gateway.store, document)
     return _Original(first, rest, headers)
@@ -83,7 +84,7 @@ def _headers(document: Document) -> dict[str, str]:
         "Content-Type": document.content_type,
         "Content-Length": str(document.size_bytes),
         "Content-Disposition": _attachment(document.filename),
-        "ETag": f'"{document.content_sha256.hex()}"',
+        "ETag": etag(document.content_sha256.hex()),
         "X-Content-Type-Options": "nosniff",
         "Cache-Control": "private, no-cache",
     }

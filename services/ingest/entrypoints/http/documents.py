@@ -8,6 +8,7 @@ from kbmesh.errors import InvalidArgument
 from kbmesh.provenance import Category, Tier
 from services.ingest.domain.models import DocumentFilter, Status
 from services.ingest.entrypoints.http.dependencies import Caller, gateway_of
+from services.ingest.entrypoints.http.etags import IfMatch, IfNoneMatch, etag, is_known, versions
 from services.ingest.entrypoints.http.multipart import MultipartUpload
 from services.ingest.entrypoints.http.problems import responses
 from services.ingest.entrypoints.http.schemas import DocumentOut, DocumentPage, RemovedOut, UploadOut
@@ -135,14 +136,28 @@ async def list_all(
     )
 
 
-@router.get("/documents/{document_id}", responses=responses(404))
-async def get(request: Request, caller: Caller, document_id: UUID) -> DocumentOut:
+@router.get(
+    "/documents/{document_id}",
+    response_model=DocumentOut,
+    responses=responses(404) | {304: {"description": "Nothing has changed."}},
+)
+async def get(
+    request: Request, response: Response, caller: Caller, document_id: UUID, if_none_match: IfNoneMatch = None
+) -> DocumentOut | Response:
     """A document and its state: pending, processing, embedding, then ready, empty or failed."""
-    return DocumentOut.of(await handlers.get_document(gateway_of(request).documents, caller, document_id))
+    document = await handlers.get_document(gateway_of(request).documents, caller, document_id)
+    tag = etag(document.version)
+    if is_known(document.version, if_none_match):
+        return Response(status_code=304, headers={"ETag": tag})
+    response.headers["ETag"] = tag
+    return DocumentOut.of(document)
 
 
-@router.delete("/documents/{document_id}", responses=responses(404))
-async def delete(request: Request, caller: Caller, document_id: UUID) -> RemovedOut:
+@router.delete("/documents/{document_id}", responses=responses(404, 412))
+async def delete(request: Request, caller: Caller, document_id: UUID, if_match: IfMatch = None) -> RemovedOut:
     """Deletes a document, in any state, with its file, chunks and vectors; says how many that were."""
     gateway = gateway_of(request)
-    return RemovedOut.of(await handlers.delete_document(gateway.documents, gateway.store, caller, document_id))
+    removed = await handlers.delete_document(
+        gateway.documents, gateway.store, caller, document_id, versions(if_match)
+    )
+    return RemovedOut.of(removed)

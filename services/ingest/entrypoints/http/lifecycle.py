@@ -5,6 +5,7 @@ from uuid import UUID
 from fastapi import APIRouter, Request, Response
 
 from services.ingest.entrypoints.http.dependencies import Caller, gateway_of
+from services.ingest.entrypoints.http.etags import IfMatch, etag, versions
 from services.ingest.entrypoints.http.problems import responses
 from services.ingest.entrypoints.http.schemas import DocumentOut, ReprocessedOut
 from services.ingest.handlers.cancellation import cancel_document
@@ -13,11 +14,14 @@ from services.ingest.handlers.reprocessing import reprocess_document, reprocess_
 router = APIRouter(tags=["documents"])
 
 
-@router.post("/documents/{document_id}/reprocess", status_code=202, responses=responses(404))
-async def reprocess(request: Request, response: Response, caller: Caller, document_id: UUID) -> DocumentOut:
+@router.post("/documents/{document_id}/reprocess", status_code=202, responses=responses(404, 412))
+async def reprocess(
+    request: Request, response: Response, caller: Caller, document_id: UUID, if_match: IfMatch = None
+) -> DocumentOut:
     """Extracts the stored file again, as a new revision; search sees the old one until the new one is ready."""
-    document = await reprocess_document(gateway_of(request).documents, caller, document_id)
+    document = await reprocess_document(gateway_of(request).documents, caller, document_id, versions(if_match))
     response.headers["Location"] = f"/documents/{document.id}"
+    response.headers["ETag"] = etag(document.version)
     return DocumentOut.of(document)
 
 
