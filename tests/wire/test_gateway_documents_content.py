@@ -1,7 +1,9 @@
 """What is in a document, over HTTP."""
 
+import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 from uuid import UUID, uuid4
@@ -11,6 +13,9 @@ import pytest
 
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
+from services.ingest.adapters.directory import DirectoryStore
+from services.ingest.adapters.uvicorn import serve_http
+from services.ingest.entrypoints.http import create_app
 from tests.support.documents import drafts, extract, upload
 from tests.support.gateway import bearer, client_of, make_gateway, stored_files
 
@@ -94,6 +99,36 @@ async def test_a_file_that_is_gone_is_a_problem_and_not_half_an_answer(
     stored.unlink()
     answer = await http.get(f"/documents/{document}/content")
     assert (answer.status_code, answer.json()["code"]) == (404, "object_missing")
+
+
+class StalledStore(DirectoryStore):
+    """Gives the first byte of an object and then nothing, until the reader goes away."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.closed = asyncio.Event()
+
+    async def read(self, key: str) -> AsyncGenerator[bytes, None]:
+        try:
+            yield b"x"
+            await asyncio.Event().wait()
+        finally:
+            self.closed.set()
+
+
+async def test_a_client_that_goes_away_frees_the_object(pool: Pool, store_dir: Path) -> None:
+    store = StalledStore(store_dir)
+    app = create_app(replace(make_gateway(pool, store_dir, Topics("kbmesh")), store=store))
+    async with (
+        serve_http(app, "127.0.0.1", 0, 5) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=bearer(ALICE)) as client,
+    ):
+        kb = (await client.post("/knowledge-bases", json={"name": "Finance"})).json()["id"]
+        document = await upload(client, kb, TEXT)
+        async with client.stream("GET", f"/documents/{document}/content") as answer:
+            assert await anext(answer.aiter_raw()) == b"x"
+            assert not store.closed.is_set()
+        await asyncio.wait_for(store.closed.wait(), 10)
 
 
 async def test_chunks_are_listed_page_by_page_with_their_place(
