@@ -9,18 +9,11 @@ import httpx
 import pytest
 
 from kbmesh.postgres import Pool
-from services.embedder.entrypoints.kafka import read_message
-from services.embedder.handlers import give_up
-from services.ingest.adapters.postgres import PostgresDocuments
-from tests.support.documents import drafts, upload
+from tests.support.documents import upload
 from tests.support.gateway import bearer, client_of, make_gateway, stored_files
-from tests.support.pipeline import SPACE, TOPICS, Pipeline
+from tests.support.pipeline import SPACE, TOPICS, Pipeline, searchable, state, text
 
 ALICE, BOB = UUID(int=1), UUID(int=2)
-
-
-def text(*paragraphs: str) -> bytes:
-    return "\n\n".join(paragraphs).encode()
 
 
 @pytest.fixture
@@ -48,19 +41,13 @@ async def pipeline(pool: Pool, store_dir: Path) -> Pipeline:
     return made
 
 
-async def state(http: httpx.AsyncClient, document: str) -> tuple[str, int, int | None, int]:
-    shown = (await http.get(f"/documents/{document}")).json()
-    return shown["status"], shown["revision"], shown["live_revision"], shown["embedded_count"]
-
-
-async def searchable(pool: Pool, document: str) -> list[tuple[int, str]]:
-    """Revision and text of what both legs of search see."""
+async def vectors(pool: Pool, document: str) -> dict[str, list[float]]:
     rows = await pool.fetch(
-        f"""SELECT c.revision, c.content FROM chunks c JOIN {SPACE.table} v ON v.chunk_id = c.id
-            WHERE c.document_id = $1 AND c.live AND v.live ORDER BY c.ordinal""",  # noqa: S608
+        f"""SELECT c.content, v.embedding FROM chunks c JOIN {SPACE.table} v ON v.chunk_id = c.id
+            WHERE c.document_id = $1""",  # noqa: S608
         UUID(document),
     )
-    return [(row["revision"], row["content"]) for row in rows]
+    return {row["content"]: row["embedding"].to_list() for row in rows}
 
 
 async def test_a_reprocessed_document_ends_as_a_new_revision_of_the_same_bytes(
@@ -182,112 +169,32 @@ async def test_a_reprocessed_document_that_reads_the_same_is_not_embedded_again(
     assert await state(http, document) == ("ready", 2, 2, 2)
 
 
-async def cancel(http: httpx.AsyncClient, document: str) -> None:
-    answer = await http.post(f"/documents/{document}/cancel")
-    assert (answer.status_code, answer.json()["status"]) == (200, "failed"), answer.text
-    assert answer.json()["error_code"] == "cancelled"
-
-
-async def test_a_document_cancelled_before_extraction_is_not_extracted(
+async def test_a_deleted_document_can_be_uploaded_again_with_the_same_bytes(
     http: httpx.AsyncClient, kb: str, pool: Pool, pipeline: Pipeline
+) -> None:
+    first = await upload(http, kb, text("one"))
+    await pipeline.run()
+    await http.delete(f"/documents/{first}")
+    second = await upload(http, kb, text("one"))
+    await pipeline.run()
+    assert second != first
+    assert await state(http, second) == ("ready", 1, 1, 1)
+    further = await http.post(f"/knowledge-bases/{kb}/documents?filename=policy.txt", content=text("one"))
+    assert (further.status_code, further.json()["unchanged"]) == (200, True)
+    assert await searchable(pool, second) == [(1, "one")]
+
+
+async def test_a_document_deleted_in_the_middle_does_not_come_back(
+    http: httpx.AsyncClient, kb: str, pool: Pool, pipeline: Pipeline, store_dir: Path
 ) -> None:
     document = await upload(http, kb, text("one"))
-    await cancel(http, document)
-    await cancel(http, document)
-    await pipeline.run()
-    assert await state(http, document) == ("failed", 1, None, 0)
-    assert await pool.fetchval("SELECT count(*) FROM chunks") == 0
-
-
-async def test_a_document_cancelled_during_extraction_gets_no_chunks(
-    http: httpx.AsyncClient, kb: str, pool: Pool
-) -> None:
-    document = await upload(http, kb, text("one"))
-    documents = PostgresDocuments(pool, TOPICS)
-    claimed = await documents.begin(UUID(document), 1)
-    assert claimed is not None
-    await cancel(http, document)
-    assert not await documents.save_chunks(claimed, drafts("one"))
-    assert not await documents.fail(UUID(document), 1, "corrupt_file", "why")
-    assert await documents.begin(UUID(document), 1) is None
-    assert (await http.get(f"/documents/{document}")).json()["error_code"] == "cancelled"
-
-
-async def test_a_document_cancelled_during_embedding_gets_no_vectors(
-    http: httpx.AsyncClient, kb: str, pool: Pool, pipeline: Pipeline
-) -> None:
-    document = await upload(http, kb, text(*map(str, range(40))))
-    first, second = await pipeline.extract()
-    await pipeline.embed([first])
-    await cancel(http, document)
-
-    await pipeline.embed([first, second])
-    await give_up(read_message(second).source, store=pipeline.vectors)
-
-    assert (await http.get(f"/documents/{document}")).json()["error_code"] == "cancelled"
-    assert await state(http, document) == ("failed", 1, None, 0)
-    assert await pool.fetchval("SELECT count(*) FROM chunks") == 0
-    assert await searchable(pool, document) == []
-
-
-async def test_cancelling_a_new_revision_keeps_the_old_one_in_search(
-    http: httpx.AsyncClient, kb: str, pool: Pool, pipeline: Pipeline
-) -> None:
-    document = await upload(http, kb, text("old"))
-    await pipeline.run()
-    await upload(http, kb, text("new"))
+    await http.post(f"/documents/{document}/reprocess")
     messages = await pipeline.extract()
-    await cancel(http, document)
-    await pipeline.embed(messages)
-    assert await state(http, document) == ("failed", 2, 1, 0)
-    assert await searchable(pool, document) == [(1, "old")]
-
-
-@pytest.mark.parametrize("again", ["upload", "reprocess"])
-async def test_a_cancelled_document_starts_anew(
-    http: httpx.AsyncClient, kb: str, pool: Pool, pipeline: Pipeline, again: str
-) -> None:
-    document = await upload(http, kb, text("one"))
-    await pipeline.extract()
-    await cancel(http, document)
-    if again == "upload":
-        await upload(http, kb, text("one"))
-    else:
-        await http.post(f"/documents/{document}/reprocess")
+    await http.delete(f"/documents/{document}")
     other = await upload(http, kb, text("another"), "other.txt")
+    await pipeline.embed(messages)
     await pipeline.run()
-    assert await state(http, document) == ("ready", 2, 2, 1)
-    assert await searchable(pool, document) == [(2, "one")]
+    assert (await http.get(f"/documents/{document}")).status_code == 404
     assert (await state(http, other))[0] == "ready"
-
-
-async def test_what_is_finished_cannot_be_cancelled(http: httpx.AsyncClient, kb: str, pipeline: Pipeline) -> None:
-    document = await upload(http, kb, text("one"))
-    await pipeline.run()
-    answer = await http.post(f"/documents/{document}/cancel")
-    assert (answer.status_code, answer.json()["code"]) == (409, "not_in_progress")
-    assert await state(http, document) == ("ready", 1, 1, 1)
-
-
-async def test_cancelling_while_the_last_vector_is_stored_ends_in_one_of_two_states(
-    http: httpx.AsyncClient, kb: str, pool: Pool, pipeline: Pipeline
-) -> None:
-    document = await upload(http, kb, text("one"))
-    messages = await pipeline.extract()
-    answer, _ = await asyncio.gather(http.post(f"/documents/{document}/cancel"), pipeline.embed(messages))
-    if answer.status_code == 200:
-        assert await state(http, document) == ("failed", 1, None, 0)
-        assert await searchable(pool, document) == []
-    else:
-        assert answer.json()["code"] == "not_in_progress"
-        assert await state(http, document) == ("ready", 1, 1, 1)
-        assert await searchable(pool, document) == [(1, "one")]
-
-
-async def vectors(pool: Pool, document: str) -> dict[str, list[float]]:
-    rows = await pool.fetch(
-        f"""SELECT c.content, v.embedding FROM chunks c JOIN {SPACE.table} v ON v.chunk_id = c.id
-            WHERE c.document_id = $1""",  # noqa: S608
-        UUID(document),
-    )
-    return {row["content"]: row["embedding"].to_list() for row in rows}
+    assert await pool.fetchval("SELECT count(*) FROM chunks") == 1
+    assert [file.read_bytes() for file in stored_files(store_dir)] == [text("another")]

@@ -3,7 +3,9 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from uuid import UUID
 
+import httpx
 import numpy as np
 
 from kbmesh.messaging import Message, Topics
@@ -95,3 +97,22 @@ class Pipeline:
             )
             for row in rows
         ]
+
+
+def text(*paragraphs: str) -> bytes:
+    return "\n\n".join(paragraphs).encode()
+
+
+async def state(http: httpx.AsyncClient, document: str) -> tuple[str, int, int | None, int]:
+    shown = (await http.get(f"/documents/{document}")).json()
+    return shown["status"], shown["revision"], shown["live_revision"], shown["embedded_count"]
+
+
+async def searchable(pool: Pool, document: str) -> list[tuple[int, str]]:
+    """Revision and text of what both legs of search see."""
+    rows = await pool.fetch(
+        f"""SELECT c.revision, c.content FROM chunks c JOIN {SPACE.table} v ON v.chunk_id = c.id
+            WHERE c.document_id = $1 AND c.live AND v.live ORDER BY c.ordinal""",  # noqa: S608
+        UUID(document),
+    )
+    return [(row["revision"], row["content"]) for row in rows]
