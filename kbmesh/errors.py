@@ -43,6 +43,12 @@ class Conflict(KbmeshError):
     default_code = "conflict"
 
 
+class PreconditionFailed(KbmeshError):
+    """What the caller has seen is not the newest state."""
+
+    default_code = "precondition_failed"
+
+
 class TooLarge(KbmeshError):
     default_code = "too_large"
 

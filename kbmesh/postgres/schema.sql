@@ -142,6 +142,23 @@ CREATE TABLE public.embedding_spaces (
 
 
 --
+-- Name: idempotency_keys; Type: TABLE; Schema: public; Owner: -
+--
+
+CREATE TABLE public.idempotency_keys (
+    caller uuid NOT NULL,
+    key text NOT NULL,
+    fingerprint bytea NOT NULL,
+    document_id uuid NOT NULL,
+    revision bigint NOT NULL,
+    changed boolean NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT idempotency_keys_fingerprint_check CHECK ((octet_length(fingerprint) = 32)),
+    CONSTRAINT idempotency_keys_key_check CHECK (((char_length(key) >= 1) AND (char_length(key) <= 255)))
+);
+
+
+--
 -- Name: knowledge_bases; Type: TABLE; Schema: public; Owner: -
 --
 
@@ -345,6 +362,14 @@ ALTER TABLE ONLY public.embedding_spaces
 
 
 --
+-- Name: idempotency_keys idempotency_keys_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.idempotency_keys
+    ADD CONSTRAINT idempotency_keys_pkey PRIMARY KEY (caller, key);
+
+
+--
 -- Name: knowledge_bases knowledge_bases_pkey; Type: CONSTRAINT; Schema: public; Owner: -
 --
 
@@ -423,6 +448,13 @@ CREATE INDEX chunks_kb ON public.chunks USING btree (kb_id) WHERE live;
 
 
 --
+-- Name: chunks_texts; Type: INDEX; Schema: public; Owner: -
+--
+
+CREATE INDEX chunks_texts ON public.chunks USING btree (source_id, content_sha256);
+
+
+--
 -- Name: chunks_tsv; Type: INDEX; Schema: public; Owner: -
 --
 
@@ -441,6 +473,13 @@ CREATE INDEX documents_listing ON public.documents USING btree (kb_id, created_a
 --
 
 CREATE UNIQUE INDEX embedding_spaces_one_active ON public.embedding_spaces USING btree (status) WHERE (status = 'active'::text);
+
+
+--
+-- Name: idempotency_keys_age; Type: INDEX; Schema: public; Owner: -
+--
+
+CREATE INDEX idempotency_keys_age ON public.idempotency_keys USING btree (created_at);
 
 
 --
@@ -530,4 +569,6 @@ ALTER TABLE ONLY public.webhook_deliveries
 --
 
 INSERT INTO public.schema_migrations (version) VALUES
-    ('20261130150000');
+    ('20261130150000'),
+    ('20261130171000'),
+    ('20261130171001');

@@ -52,11 +52,13 @@ class VectorStore(Protocol):
     """
 
     async def pending(self, batch: Sequence[ReadyChunks]) -> list[PendingChunk]:
-        """Those of `batch` that are of their source's newest revision and have no vector."""
+        """Those of `batch` that are of their source's newest revision and have no vector, nor one to reuse."""
         ...
 
     async def store(self, batch: Sequence[ReadyChunks], chunk_ids: Sequence[UUID], vectors: Vectors) -> Stored:
         """Writes one vector for each of `chunk_ids` and advances the sources of `batch`.
+
+        Those of its chunks whose text an older revision has a vector for get that one.
 
         Chunks that are gone or superseded by now are left out. A source whose chunks all have vectors goes
         live, and its older revisions go, in the same transaction.
@@ -64,5 +66,5 @@ class VectorStore(Protocol):
         ...
 
     async def mark_failed(self, source: Source, *, code: str, detail: str) -> None:
-        """Fails a document, unless it is gone, has a newer revision, or is ready."""
+        """Fails a document, unless it is gone, has a newer revision, or is ready or cancelled."""
         ...

@@ -1,6 +1,6 @@
 """What the handlers need from the outside."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 from uuid import UUID
@@ -9,7 +9,10 @@ from kbmesh.auth import Principal
 from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ChunkDraft
 from services.ingest.domain.models import (
+    Chunk,
+    Contents,
     Document,
+    DocumentFilter,
     KnowledgeBase,
     OwnerType,
     Record,
@@ -31,6 +34,9 @@ class KnowledgeBases(Protocol):
 
     async def find(self, principal: Principal, kb_id: UUID) -> KnowledgeBase | None: ...
 
+    async def contents(self, principal: Principal, kb_id: UUID) -> Contents:
+        """Counts of the newest revisions; zeros where there is nothing to see."""
+
     async def delete(self, principal: Principal, kb_id: UUID) -> Removed | None:
         """Everything in it goes in one transaction, with an event per document; None: there is none to see."""
 
@@ -42,16 +48,41 @@ class Documents(Protocol):
         """A new document, or a new revision of the one with that name.
 
         False beside the document: it holds these very bytes already and nothing was written. None: the
-        knowledge base is not there to see (any more).
+        knowledge base is not there to see (any more). An upload whose idempotency key is known writes nothing, and
+        is answered as the first one was; Conflict: that was another upload, or its document is deleted.
         """
 
     async def visible(
-        self, principal: Principal, kb_id: UUID, *, after: UUID | None, limit: int
+        self, principal: Principal, kb_id: UUID, wanted: DocumentFilter, *, after: UUID | None, limit: int
     ) -> list[Document]: ...
+
+    async def chunks(
+        self, principal: Principal, document_id: UUID, *, after: int | None, limit: int
+    ) -> list[Chunk]:
+        """Chunks of the live revision in reading order, from behind the ordinal `after`."""
 
     async def find(self, principal: Principal, document_id: UUID) -> Document | None: ...
 
-    async def delete(self, principal: Principal, document_id: UUID) -> Removed | None: ...
+    async def delete(
+        self, principal: Principal, document_id: UUID, seen: Collection[str] | None = None
+    ) -> Removed | None:
+        """PreconditionFailed: it is none of the versions in `seen`."""
+
+    async def reprocess(
+        self, principal: Principal, document_id: UUID, seen: Collection[str] | None = None
+    ) -> Document | None:
+        """A new revision of the bytes that are stored; None: there is no document to see.
+
+        PreconditionFailed: it is none of the versions in `seen`.
+        """
+
+    async def reprocess_batch(
+        self, principal: Principal, kb_id: UUID, *, after: UUID | None, limit: int
+    ) -> list[UUID]:
+        """New revisions of up to `limit` documents of a knowledge base, in order of id, from behind `after`."""
+
+    async def cancel(self, principal: Principal, document_id: UUID) -> Document | None:
+        """Calls off the newest revision if it is still under way; the document as it then is, or None."""
 
     async def begin(self, document_id: UUID, revision: int) -> Revision | None:
         """Claims a revision for extraction; None: superseded, deleted, or extracted already."""
@@ -83,6 +114,9 @@ class ObjectStore(Protocol):
 
     async def fetch(self, key: str, path: Path) -> None:
         """Copies an object into a local file. NotFound: there is none."""
+
+    def read(self, key: str) -> AsyncGenerator[bytes, None]:
+        """An object as a stream, a piece of it in memory at a time. Opened, and NotFound, with the first piece."""
 
     async def delete(self, key: str) -> None:
         """Removes an object; no error if there is none."""

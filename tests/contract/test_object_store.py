@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
 from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -75,9 +76,27 @@ async def test_an_object_larger_than_a_part_comes_back_whole(store: ObjectStore,
     assert await read(store, "kb/large", tmp_path) == b"".join(parts)
 
 
+async def test_an_object_is_read_as_a_stream_of_small_pieces(store: ObjectStore) -> None:
+    whole = b"".join(bytes([n]) * 300_007 for n in range(9))
+    await store.put("kb/streamed", body(whole))
+    pieces = [piece async for piece in store.read("kb/streamed")]
+    assert b"".join(pieces) == whole
+    assert all(0 < len(piece) <= 256 * 1024 for piece in pieces)
+
+
+async def test_a_reader_that_stops_early_leaves_the_store_usable(store: ObjectStore, tmp_path: Path) -> None:
+    await store.put("kb/streamed", body(b"x" * 1_000_000))
+    for _ in range(8):
+        async with aclosing(store.read("kb/streamed")) as pieces:
+            assert await anext(pieces)
+    assert len(await read(store, "kb/streamed", tmp_path)) == 1_000_000
+
+
 async def test_a_missing_object_is_not_found(store: ObjectStore, tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         await store.fetch("kb/none", tmp_path / "x")
+    with pytest.raises(NotFound):
+        await anext(store.read("kb/none"))
 
 
 async def test_deletion_is_idempotent(store: ObjectStore, tmp_path: Path) -> None:
@@ -130,7 +149,13 @@ async def test_a_store_that_is_there_passes_its_check(store: ObjectStore) -> Non
 
 async def test_an_s3_server_that_is_down_is_unavailable(tmp_path: Path) -> None:
     store = s3_store("http://key:secret@127.0.0.1:1", "bucket")
-    for call in (store.check(), store.delete("k"), store.fetch("k", tmp_path / "x"), store.put("k", body(b"x"))):
+    for call in (
+        store.check(),
+        store.delete("k"),
+        store.fetch("k", tmp_path / "x"),
+        store.put("k", body(b"x")),
+        anext(store.read("k")),
+    ):
         with pytest.raises(Unavailable):
             await call
     store.close()

@@ -11,7 +11,7 @@ import pytest
 from services.ingest.adapters.unstructured import extract
 from services.ingest.domain.content_type import ContentType, sniff_head
 from services.ingest.domain.extraction import ExtractedDocument
-from tests.support.documents import by_pandoc, repacked, slides, word, workbook
+from tests.support.files import by_pandoc, repacked, slides, word, workbook
 
 DICTIONARY = [
     ("heading", 1, "Dictionary"),

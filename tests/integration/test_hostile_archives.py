@@ -12,7 +12,7 @@ from kbmesh.errors import KbmeshError
 from services.ingest.adapters import archive, pandoc
 from services.ingest.adapters.unstructured import extract
 from services.ingest.domain.content_type import ContentType
-from tests.support.documents import by_pandoc, repacked, slides, word, workbook, zipped
+from tests.support.files import by_pandoc, repacked, slides, word, workbook, zipped
 
 LAUGHS = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 10))
 BOMB = f'<!DOCTYPE bomb [<!ENTITY l0 "laugh">{LAUGHS}]>'

@@ -1,76 +1,30 @@
-"""Small files of the formats that need a library to write, and nasty ones."""
+"""Documents as a caller of the gateway makes them, and what the extractor does with them."""
 
-import io
-import zipfile
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from uuid import UUID
 
-import docx
-import openpyxl
-import pptx
-import pypandoc
+import httpx
 
-HTML = """<h1>Dictionary</h1><p>One row an order.</p><h2>Columns</h2>
-<table><tr><th>Column</th><th>Meaning</th></tr><tr><td>id</td><td>number of the order</td></tr></table>
-<ul><li>one</li><li>two</li></ul>"""
+from kbmesh.messaging import Topics
+from kbmesh.postgres import Pool
+from services.ingest.adapters.postgres import PostgresDocuments
+from services.ingest.domain.extraction import ChunkDraft
 
 
-def by_pandoc(path: Path, target_format: str, title: str = "") -> Path:
-    options = ["--standalone", f"--metadata=title:{title}"]
-    pypandoc.convert_text(HTML, target_format, "html", outputfile=str(path), extra_args=options)
-    return path
+async def upload(http: httpx.AsyncClient, kb: str, data: bytes, filename: str = "policy.txt") -> str:
+    """The id of the document."""
+    answer = await http.post(f"/knowledge-bases/{kb}/documents", params={"filename": filename}, content=data)
+    assert answer.status_code == 202, answer.text
+    document: str = answer.json()["document_id"]
+    return document
 
 
-def slides(path: Path) -> Path:
-    deck: Any = pptx.Presentation()
-    first = deck.slides.add_slide(deck.slide_layouts[1])
-    first.shapes.title.text = "Retention"
-    first.placeholders[1].text = "Rows are kept for seven years."
-    first.notes_slide.notes_text_frame.text = "Say why it is seven."
-    second = deck.slides.add_slide(deck.slide_layouts[5])
-    second.shapes.title.text = "Owners"
-    table = second.shapes.add_table(2, 2, 0, 3_000_000, 3_000_000, 3_000_000).table
-    for row, values in enumerate([("Table", "Owner"), ("orders", "Sales\nNorth")]):
-        for column, value in enumerate(values):
-            table.cell(row, column).text = value
-    deck.save(str(path))
-    return path
+def drafts(*texts: str) -> list[ChunkDraft]:
+    return [ChunkDraft(n, text, 0, len(text), 3, 1, ("Heading",)) for n, text in enumerate(texts)]
 
 
-def workbook(path: Path, sheets: dict[str, list[list[object]]], hidden: str | None = None) -> Path:
-    book = openpyxl.Workbook()
-    book.remove(book.active)
-    for name, rows in sheets.items():
-        sheet = book.create_sheet(name)
-        for row in rows:
-            sheet.append(row)
-        if name == hidden:
-            sheet.sheet_state = "hidden"
-    book.save(path)
-    return path
-
-
-def word(path: Path, text: str = "Rows are kept.") -> Path:
-    document: Any = docx.Document()
-    document.add_paragraph(text)
-    document.save(str(path))
-    return path
-
-
-def repacked(source: Path, path: Path, changes: dict[str, bytes]) -> Path:
-    """The archive with entries replaced or added."""
-    with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
-        for name in old.namelist():
-            if name not in changes:
-                new.writestr(old.getinfo(name), old.read(name))
-        for name, data in changes.items():
-            new.writestr(name, data)
-    return path
-
-
-def zipped(*names: str, data: bytes = b"content " * 50) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in names:
-            archive.writestr(name, data)
-    return buffer.getvalue()
+async def extract(pool: Pool, document: str, revision: int, found: Sequence[ChunkDraft]) -> bool:
+    """False: fenced."""
+    documents = PostgresDocuments(pool, Topics("kbmesh"))
+    claimed = await documents.begin(UUID(document), revision)
+    return claimed is not None and await documents.save_chunks(claimed, found)

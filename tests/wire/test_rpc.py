@@ -48,6 +48,7 @@ async def test_an_answer_comes_back() -> None:
         (errors.PermissionDenied("not yours"), grpc.StatusCode.PERMISSION_DENIED),
         (errors.NotFound("größer gesucht"), grpc.StatusCode.NOT_FOUND),
         (errors.Conflict("again"), grpc.StatusCode.ABORTED),
+        (errors.PreconditionFailed("seen before"), grpc.StatusCode.FAILED_PRECONDITION),
         (errors.ResourceExhausted("full"), grpc.StatusCode.RESOURCE_EXHAUSTED),
         (errors.DeadlineExceeded("slow"), grpc.StatusCode.DEADLINE_EXCEEDED),
         (errors.Unavailable("down", code="database_unavailable"), grpc.StatusCode.UNAVAILABLE),

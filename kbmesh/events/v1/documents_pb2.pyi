@@ -20,7 +20,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 class DocumentUploaded(_message.Message):
     """Topic <prefix>.documents.v1, key document_id. Ids only: the bytes are in the object store.
 
-    A revision of a document has been stored and is to be extracted.
+    A revision of a document is to be extracted: bytes that have been stored, or those of the last
+    revision once more.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -33,11 +34,15 @@ class DocumentUploaded(_message.Message):
     document_id: _builtins.str
     kb_id: _builtins.str
     revision: _builtins.int
-    """Starts at 1 and grows by one with each upload of the same name; older ones are superseded."""
+    """Starts at 1 and grows by one with each upload of the same name or request to reprocess; older
+    ones are superseded.
+    """
     storage_key: _builtins.str
     """Where the bytes of this revision are in the object store."""
     superseded_storage_key: _builtins.str
-    """Object of the revision that this one replaces, to be removed; empty for a first upload."""
+    """Object of the revision that this one replaces, to be removed; empty where there is none, or it
+    is the same object.
+    """
     def __init__(
         self,
         *,

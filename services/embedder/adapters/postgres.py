@@ -11,6 +11,7 @@ from kbmesh.events.v1.status_pb2 import DocumentStatus, DocumentStatusChanged
 from kbmesh.messaging import enqueue
 from kbmesh.postgres import Connection, Pool, connection, transaction
 from kbmesh.provenance import DOCUMENT_CHUNK
+from services.embedder.adapters.reuse import PENDING, REUSE_VECTORS
 from services.embedder.domain.chunks import PendingChunk, ReadyChunks, Source, Stored
 from services.embedder.domain.encoding import Vectors
 from services.embedder.domain.spaces import Space
@@ -36,16 +37,6 @@ ALTER TABLE {table} ALTER COLUMN embedding SET STORAGE PLAIN;
 CREATE INDEX {table}_hnsw ON {table} USING hnsw ((embedding::halfvec({dimensions})) halfvec_cosine_ops)
     WITH (m = 16, ef_construction = 64);
 CREATE INDEX {table}_kb ON {table} (kb_id);
-"""
-
-_PENDING: Final = """
-SELECT c.id, c.content
-FROM chunks c
-LEFT JOIN documents d ON d.id = c.document_id
-LEFT JOIN records r ON (r.kind, r.source_id) = (c.kind, c.source_id) AND r.deleted_at IS NULL
-WHERE c.id = ANY ($1::uuid[])
-  AND c.revision = coalesce(d.revision, r.revision)
-  AND NOT EXISTS (SELECT FROM {table} v WHERE v.chunk_id = c.id)
 """
 
 _LOCK_DOCUMENTS: Final = "SELECT id, revision FROM documents WHERE id = ANY ($1::uuid[]) ORDER BY id FOR UPDATE"
@@ -127,6 +118,7 @@ _FAIL_DOCUMENT: Final = """
 UPDATE documents
 SET status = 'failed', error_code = $3, error_detail = $4, updated_at = now()
 WHERE id = $1 AND revision = $2 AND status <> 'ready' AND error_code IS DISTINCT FROM $3
+  AND error_code IS DISTINCT FROM 'cancelled'
 RETURNING *
 """
 
@@ -174,9 +166,9 @@ class PostgresVectorStore:
     def __init__(self, pool: Pool, space: Space, *, status_topic: str) -> None:
         self._pool = pool
         self._status_topic = status_topic
-        self._pending, self._insert, self._count, self._live = (
+        self._pending, self._insert, self._reuse, self._count, self._live = (
             statement.format(table=space.table)
-            for statement in (_PENDING, _INSERT_VECTORS, _COUNT_VECTORS, _VECTORS_LIVE)
+            for statement in (PENDING, _INSERT_VECTORS, REUSE_VECTORS, _COUNT_VECTORS, _VECTORS_LIVE)
         )
 
     async def pending(self, batch: Sequence[ReadyChunks]) -> list[PendingChunk]:
@@ -192,6 +184,8 @@ class PostgresVectorStore:
             inserted = await conn.execute(
                 self._insert, *_columns(newest), chunk_ids, [Vector(vector) for vector in vectors]
             )
+            announced = [chunk_id for ready in batch for chunk_id in ready.chunk_ids]
+            reused = await conn.execute(self._reuse, *_columns(newest), announced)
             embedded = {
                 Source(row["kind"], row["source_id"], row["revision"]): row["embedded"]
                 for row in await conn.fetch(self._count, *_columns(newest))
@@ -204,7 +198,7 @@ class PostgresVectorStore:
                 await self._swap(conn, complete)
             for row in documents:
                 await self._announce(conn, row)
-        return Stored(vectors=int(inserted.rsplit(" ", 1)[-1]), documents_ready=ready)
+        return Stored(vectors=_rows(inserted), reused=_rows(reused), documents_ready=ready)
 
     async def mark_failed(self, source: Source, *, code: str, detail: str) -> None:
         if source.kind != DOCUMENT_CHUNK:
@@ -261,6 +255,11 @@ async def _advance_records(conn: Connection, embedded: Mapping[Source, int]) -> 
         for row in rows
         if row["embedded_count"] == row["chunk_count"]
     ]
+
+
+def _rows(command_tag: str) -> int:
+    """How many rows a statement wrote, from "INSERT 0 3"."""
+    return int(command_tag.rsplit(" ", 1)[-1])
 
 
 def _source(document: Record) -> Source:

@@ -33,3 +33,5 @@ class Stored:
 
     vectors: int
     documents_ready: int
+    reused: int = 0
+    """Vectors of an older revision's chunks with the same text."""

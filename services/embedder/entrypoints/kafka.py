@@ -44,7 +44,13 @@ async def consume_chunks(
     async def handle(messages: Sequence[Message]) -> None:
         batch = [read_message(message) for message in messages]
         stored = await handlers.embed_chunks(batch, encoder=encoder, store=store)
-        log.info("chunks_embedded", messages=len(batch), vectors=stored.vectors, ready=stored.documents_ready)
+        log.info(
+            "chunks_embedded",
+            messages=len(batch),
+            vectors=stored.vectors,
+            reused=stored.reused,
+            ready=stored.documents_ready,
+        )
 
     async def on_dead(message: Message, error: Exception) -> None:
         if not isinstance(error, Poison):

@@ -1,14 +1,16 @@
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO
+from typing import IO, Final
 from uuid import uuid4
 
 from kbmesh.errors import NotFound, Unavailable
+
+READ_BYTES: Final = 256 * 1024
 
 
 class DirectoryStore:
@@ -36,6 +38,15 @@ class DirectoryStore:
         with _translated():
             await asyncio.to_thread(shutil.copyfile, self._path(key), path)
 
+    async def read(self, key: str) -> AsyncGenerator[bytes, None]:
+        with _translated():
+            file = await asyncio.to_thread(self._path(key).open, "rb")
+        try:
+            while data := await _read(file):
+                yield data
+        finally:
+            file.close()
+
     async def delete(self, key: str) -> None:
         with _translated():
             await asyncio.to_thread(self._path(key).unlink, missing_ok=True)
@@ -60,6 +71,11 @@ def _translated() -> Iterator[None]:
     except OSError as error:
         detail = f"the object store cannot be used: {os.strerror(error.errno or 0)}"
         raise Unavailable(detail, code="store_unavailable") from error
+
+
+async def _read(file: IO[bytes]) -> bytes:
+    with _translated():
+        return await asyncio.to_thread(file.read, READ_BYTES)
 
 
 def _create(path: Path) -> IO[bytes]:

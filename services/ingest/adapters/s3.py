@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from minio.error import MinioException, S3Error
 from kbmesh.errors import NotFound, Unavailable
 
 PART_BYTES: Final = 8 * 1024 * 1024
+READ_BYTES: Final = 256 * 1024
 CONNECT_TIMEOUT_S: Final = 5
 READ_TIMEOUT_S: Final = 30
 PULL_TIMEOUT_S: Final = 300
@@ -67,6 +68,15 @@ class S3Store:
 
     async def fetch(self, key: str, path: Path) -> None:
         await self._run(partial(self._client.fget_object, self._bucket, key, str(path)))
+
+    async def read(self, key: str) -> AsyncGenerator[bytes, None]:
+        response = await self._run(partial(self._client.get_object, self._bucket, key))
+        try:
+            while data := await self._run(partial(response.read, READ_BYTES)):
+                yield data
+        finally:
+            # In a thread: a read that was given up may hold the response until it times out.
+            self._threads.submit(response.close)
 
     async def delete(self, key: str) -> None:
         await self._run(partial(self._client.remove_object, self._bucket, key))

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 from uuid import NAMESPACE_OID, UUID, uuid5
 
 from kbmesh.provenance import Category, Tier
@@ -22,6 +23,11 @@ class Status(StrEnum):
     READY = "ready"
     EMPTY = "empty"
     FAILED = "failed"
+
+
+IN_PROGRESS: Final = frozenset({Status.PENDING, Status.PROCESSING, Status.EMBEDDING})
+CANCELLED: Final = "cancelled"
+"""The error code of a revision that its owner has called off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,7 @@ class Document:
     source_priority: Tier | None
     size_bytes: int
     content_sha256: bytes
+    storage_key: str
     uploader: UUID
     status: Status
     error_code: str | None
@@ -57,6 +64,47 @@ class Document:
     embedded_count: int
     created_at: datetime
     updated_at: datetime
+
+    @property
+    def version(self) -> str:
+        """Another one after every change of the document, its progress included."""
+        return f"{self.revision}-{self.updated_at:%Y%m%d%H%M%S%f}"
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentFilter:
+    """Which documents of a knowledge base to list; None: any."""
+
+    status: Status | None = None
+    category: Category | None = None
+    filename: str | None = None
+    """Somewhere in the name, in upper or lower case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a document as search sees it; the span counts code points of the extracted text."""
+
+    id: UUID
+    revision: int
+    ordinal: int
+    content: str
+    page: int | None
+    headings: tuple[str, ...]
+    char_start: int
+    char_end: int
+    token_count: int
+    tier: Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a knowledge base holds."""
+
+    document_count: int
+    size_bytes: int
+    ready_count: int
+    failed_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +120,8 @@ class StoredUpload:
     content_sha256: bytes
     storage_key: str
     uploader: UUID
+    idempotency_key: str | None = None
+    """The caller's own name for this upload: for a day, its repetition is answered as it was."""
 
 
 @dataclass(frozen=True, slots=True)

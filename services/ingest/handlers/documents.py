@@ -1,4 +1,4 @@
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
@@ -8,7 +8,7 @@ from kbmesh.auth import Principal
 from kbmesh.errors import Conflict, InvalidArgument, NotFound
 from kbmesh.provenance import Category, Tier
 from services.ingest.domain.filename import clean_filename
-from services.ingest.domain.models import Document, Removed, StoredUpload
+from services.ingest.domain.models import Document, DocumentFilter, Removed, StoredUpload
 from services.ingest.handlers.knowledge_bases import get_knowledge_base, unknown_knowledge_base
 from services.ingest.handlers.objects import discard_objects
 from services.ingest.handlers.upload_stream import UploadStream
@@ -41,6 +41,8 @@ async def upload_document(
     kb_id: UUID,
     body: AsyncIterator[bytes],
     form: Callable[[], UploadForm],
+    *,
+    idempotency_key: str | None = None,
 ) -> tuple[Document, bool]:
     """Streams a file into the store and accepts it as a revision of the document of its name.
 
@@ -53,6 +55,7 @@ async def upload_document(
     Raises:
         NotFound: no such knowledge base for the caller.
         InvalidArgument: the file is empty, or its name, category or source priority is not valid.
+        Conflict: the idempotency key came with another upload, or the document was deleted in the meantime.
         UnsupportedType, TooLarge, DeadlineExceeded: as UploadStream.
     """
     await get_knowledge_base(knowledge_bases, principal, kb_id)
@@ -73,6 +76,7 @@ async def upload_document(
             content_sha256=stream.digest,
             storage_key=key,
             uploader=principal.sub,
+            idempotency_key=idempotency_key,
         )
         registered = await documents.register(principal, upload)
         if registered is None:
@@ -81,7 +85,7 @@ async def upload_document(
         await discard_objects(store, [key])
         raise
     document, changed = registered
-    if not changed:
+    if document.storage_key != key:
         await discard_objects(store, [key])
     return document, changed
 
@@ -90,7 +94,7 @@ async def get_document(documents: Documents, principal: Principal, document_id: 
     """Raises NotFound, whether it does not exist or is not for the caller to see."""
     found = await documents.find(principal, document_id)
     if found is None:
-        raise _unknown_document()
+        raise unknown_document()
     return found
 
 
@@ -99,27 +103,32 @@ async def list_documents(
     documents: Documents,
     principal: Principal,
     kb_id: UUID,
+    wanted: DocumentFilter,
     *,
     after: UUID | None,
     limit: int,
 ) -> Sequence[Document]:
     """Raises NotFound: no such knowledge base for the caller."""
     await get_knowledge_base(knowledge_bases, principal, kb_id)
-    return await documents.visible(principal, kb_id, after=after, limit=limit)
+    return await documents.visible(principal, kb_id, wanted, after=after, limit=limit)
 
 
 async def delete_document(
-    documents: Documents, store: ObjectStore, principal: Principal, document_id: UUID
+    documents: Documents,
+    store: ObjectStore,
+    principal: Principal,
+    document_id: UUID,
+    seen: Collection[str] | None = None,
 ) -> Removed:
-    """Raises NotFound."""
-    removed = await documents.delete(principal, document_id)
+    """Raises NotFound; PreconditionFailed if versions are `seen` and it has another by now."""
+    removed = await documents.delete(principal, document_id, seen)
     if removed is None:
-        raise _unknown_document()
+        raise unknown_document()
     await discard_objects(store, removed.storage_keys)
     return removed
 
 
-def _unknown_document() -> NotFound:
+def unknown_document() -> NotFound:
     return NotFound("no such document", code="document_not_found")
 
 

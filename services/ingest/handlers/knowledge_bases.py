@@ -3,7 +3,7 @@ from uuid import UUID
 
 from kbmesh.auth import Principal
 from kbmesh.errors import NotFound, PermissionDenied
-from services.ingest.domain.models import KnowledgeBase, OwnerType, Removed
+from services.ingest.domain.models import Contents, KnowledgeBase, OwnerType, Removed
 from services.ingest.handlers.objects import discard_objects
 from services.ingest.ports import KnowledgeBases, ObjectStore
 
@@ -38,6 +38,14 @@ async def get_knowledge_base(knowledge_bases: KnowledgeBases, principal: Princip
     if found is None:
         raise unknown_knowledge_base()
     return found
+
+
+async def get_contents(
+    knowledge_bases: KnowledgeBases, principal: Principal, kb_id: UUID
+) -> tuple[KnowledgeBase, Contents]:
+    """A knowledge base and what it holds. Raises NotFound."""
+    found = await get_knowledge_base(knowledge_bases, principal, kb_id)
+    return found, await knowledge_bases.contents(principal, kb_id)
 
 
 async def list_knowledge_bases(

@@ -2,7 +2,7 @@ import pytest
 
 from kbmesh.errors import UnsupportedType
 from services.ingest.domain.content_type import ContentType, sniff_head
-from tests.support.documents import zipped
+from tests.support.files import zipped
 
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x10\x00\x00\x00\x10\x08\x06\x00\x00\x00"
 ELF = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\x00>\x00\x01\x00\x00\x00"

@@ -11,6 +11,7 @@ ALL = {
     errors.PermissionDenied: "permission_denied",
     errors.NotFound: "not_found",
     errors.Conflict: "conflict",
+    errors.PreconditionFailed: "precondition_failed",
     errors.TooLarge: "too_large",
     errors.UnsupportedType: "unsupported_type",
     errors.ResourceExhausted: "resource_exhausted",

@@ -2,12 +2,42 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any, Final
 from uuid import UUID
 
+from kbmesh.auth import Principal
 from kbmesh.postgres import Connection
-from kbmesh.provenance import Tier
+from kbmesh.postgres.access import OWN_OR_TEAMS, identity
+from kbmesh.provenance import DOCUMENT_CHUNK, Tier
 from services.ingest.domain.extraction import ChunkDraft
-from services.ingest.domain.models import chunk_id
+from services.ingest.domain.models import Chunk, chunk_id
+
+SELECT_LIVE: Final = f"""
+SELECT c.id, c.revision, c.ordinal, c.content, c.metadata, c.token_count, c.tier
+FROM documents d
+JOIN knowledge_bases kb ON kb.id = d.kb_id
+JOIN chunks c ON (c.kind, c.source_id, c.revision) = ('{DOCUMENT_CHUNK}', d.id::text, d.live_revision) AND c.live
+WHERE {OWN_OR_TEAMS} AND d.id = $3 AND ($4::integer IS NULL OR c.ordinal > $4)
+ORDER BY c.ordinal LIMIT $5"""
+
+
+async def select_chunks(
+    conn: Connection, principal: Principal, document_id: UUID, *, after: int | None, limit: int
+) -> list[Chunk]:
+    """Live chunks of a document that the principal may see."""
+    rows = await conn.fetch(SELECT_LIVE, *identity(principal), document_id, after, limit)
+    return [_chunk(dict(row)) for row in rows]
+
+
+def _chunk(row: dict[str, Any]) -> Chunk:
+    metadata = json.loads(row.pop("metadata"))
+    return Chunk(
+        **{**row, "tier": Tier(row["tier"])},
+        page=metadata["page"],
+        headings=tuple(metadata["headings"]),
+        char_start=metadata["char_start"],
+        char_end=metadata["char_end"],
+    )
 
 
 async def insert_chunks(

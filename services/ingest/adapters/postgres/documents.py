@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -10,15 +10,24 @@ from kbmesh.messaging import Topics
 from kbmesh.postgres import Connection, Pool, connection, fetch_one, transaction
 from kbmesh.postgres.access import OWN_OR_TEAMS, identity
 from kbmesh.provenance import DOCUMENT_CHUNK, Category, Tier, default_tier
-from services.ingest.adapters.postgres.chunks import insert_chunks
+from services.ingest.adapters.postgres.cancellation import cancel_revision
+from services.ingest.adapters.postgres.chunks import insert_chunks, select_chunks
 from services.ingest.adapters.postgres.events import enqueue_chunks_ready, enqueue_status, enqueue_uploaded
+from services.ingest.adapters.postgres.idempotency import remember, replay
 from services.ingest.adapters.postgres.removal import remove_documents
+from services.ingest.adapters.postgres.reprocessing import renew, renew_batch
+from services.ingest.adapters.postgres.rows import SELECT_VISIBLE, lock_visible, to_document
 from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ChunkDraft
-from services.ingest.domain.models import Document, Removed, Revision, Status, StoredUpload
-
-SELECT_VISIBLE: Final = (
-    f"SELECT d.* FROM documents d JOIN knowledge_bases kb ON kb.id = d.kb_id WHERE {OWN_OR_TEAMS}"
+from services.ingest.domain.models import (
+    IN_PROGRESS,
+    Chunk,
+    Document,
+    DocumentFilter,
+    Removed,
+    Revision,
+    Status,
+    StoredUpload,
 )
 
 INSERT: Final = """
@@ -52,6 +61,8 @@ class PostgresDocuments:
             )
             if visible is None:
                 return None
+            if replayed := await replay(conn, upload):
+                return replayed
             row = await conn.fetchrow(
                 INSERT,
                 uuid4(),
@@ -75,7 +86,8 @@ class PostgresDocuments:
                 if current is None:
                     raise Conflict("a document of that name was deleted in this moment; upload it again")
                 if _same(current, upload):
-                    return _document(current), False
+                    await remember(conn, upload, current, changed=False)
+                    return to_document(current), False
                 superseded = current["storage_key"]
                 row = await fetch_one(
                     conn,
@@ -90,35 +102,68 @@ class PostgresDocuments:
                     upload.uploader,
                 )
             await enqueue_uploaded(conn, self._topics, row, superseded)
-            return _document(row), True
+            await remember(conn, upload, row, changed=True)
+            return to_document(row), True
 
     async def visible(
-        self, principal: Principal, kb_id: UUID, *, after: UUID | None, limit: int
+        self, principal: Principal, kb_id: UUID, wanted: DocumentFilter, *, after: UUID | None, limit: int
     ) -> list[Document]:
         async with connection(self._pool) as conn:
             rows = await conn.fetch(
                 f"""{SELECT_VISIBLE} AND d.kb_id = $3
                       AND ($4::uuid IS NULL OR (d.created_at, d.id) >
                            (SELECT last.created_at, last.id FROM documents last WHERE last.id = $4))
+                      AND ($6::text IS NULL OR d.status = $6)
+                      AND ($7::text IS NULL OR d.category = $7)
+                      AND ($8::text IS NULL OR strpos(lower(d.filename), lower($8)) > 0)
                     ORDER BY d.created_at, d.id LIMIT $5""",
                 *identity(principal),
                 kb_id,
                 after,
                 limit,
+                wanted.status,
+                wanted.category,
+                wanted.filename,
             )
-        return [_document(row) for row in rows]
+        return [to_document(row) for row in rows]
 
     async def find(self, principal: Principal, document_id: UUID) -> Document | None:
         async with connection(self._pool) as conn:
             row = await conn.fetchrow(f"{SELECT_VISIBLE} AND d.id = $3", *identity(principal), document_id)
-        return None if row is None else _document(row)
+        return None if row is None else to_document(row)
 
-    async def delete(self, principal: Principal, document_id: UUID) -> Removed | None:
+    async def chunks(
+        self, principal: Principal, document_id: UUID, *, after: int | None, limit: int
+    ) -> list[Chunk]:
+        async with connection(self._pool) as conn:
+            return await select_chunks(conn, principal, document_id, after=after, limit=limit)
+
+    async def delete(
+        self, principal: Principal, document_id: UUID, seen: Collection[str] | None = None
+    ) -> Removed | None:
         async with transaction(self._pool) as conn:
-            row = await conn.fetchrow(
-                f"{SELECT_VISIBLE} AND d.id = $3 FOR UPDATE OF d", *identity(principal), document_id
-            )
+            row = await lock_visible(conn, principal, document_id, seen)
             return None if row is None else await remove_documents(conn, self._topics, [row])
+
+    async def reprocess(
+        self, principal: Principal, document_id: UUID, seen: Collection[str] | None = None
+    ) -> Document | None:
+        async with transaction(self._pool) as conn:
+            row = await lock_visible(conn, principal, document_id, seen)
+            return None if row is None else to_document(await renew(conn, self._topics, row["id"]))
+
+    async def reprocess_batch(
+        self, principal: Principal, kb_id: UUID, *, after: UUID | None, limit: int
+    ) -> list[UUID]:
+        async with transaction(self._pool) as conn:
+            return await renew_batch(conn, self._topics, principal, kb_id, after=after, limit=limit)
+
+    async def cancel(self, principal: Principal, document_id: UUID) -> Document | None:
+        async with transaction(self._pool) as conn:
+            row = await lock_visible(conn, principal, document_id)
+            if row is not None and row["status"] in IN_PROGRESS:
+                row = await cancel_revision(conn, self._topics, row)
+            return None if row is None else to_document(row)
 
     async def begin(self, document_id: UUID, revision: int) -> Revision | None:
         async with transaction(self._pool) as conn:
@@ -221,19 +266,3 @@ def _same(current: asyncpg.Record, upload: StoredUpload) -> bool:
         and current["source_priority"] == upload.source_priority
         and current["status"] != Status.FAILED
     )
-
-
-def _document(row: asyncpg.Record) -> Document:
-    return Document(
-        **{field: row[field] for field in PLAIN_FIELDS},
-        content_type=ContentType(row["content_type"]),
-        category=Category(row["category"]),
-        source_priority=row["source_priority"] and Tier(row["source_priority"]),
-        status=Status(row["status"]),
-    )
-
-
-PLAIN_FIELDS: Final = (
-    *("id", "kb_id", "filename", "size_bytes", "content_sha256", "uploader", "error_code", "error_detail"),
-    *("revision", "live_revision", "chunk_count", "embedded_count", "created_at", "updated_at"),
-)

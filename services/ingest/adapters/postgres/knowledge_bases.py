@@ -8,7 +8,7 @@ from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool, connection, fetch_one, transaction
 from kbmesh.postgres.access import OWN_OR_TEAMS, identity
 from services.ingest.adapters.postgres.removal import remove_documents
-from services.ingest.domain.models import KnowledgeBase, OwnerType, Removed
+from services.ingest.domain.models import Contents, KnowledgeBase, OwnerType, Removed
 
 COLUMNS: Final = "kb.id, kb.owner_type, kb.owner_id, kb.name, kb.description, kb.created_at, kb.updated_at"
 
@@ -54,6 +54,20 @@ class PostgresKnowledgeBases:
                 kb_id,
             )
         return None if row is None else _knowledge_base(row)
+
+    async def contents(self, principal: Principal, kb_id: UUID) -> Contents:
+        async with connection(self._pool) as conn:
+            row = await fetch_one(
+                conn,
+                f"""SELECT count(*) AS document_count, coalesce(sum(d.size_bytes), 0)::bigint AS size_bytes,
+                           count(*) FILTER (WHERE d.status = 'ready') AS ready_count,
+                           count(*) FILTER (WHERE d.status = 'failed') AS failed_count
+                    FROM documents d JOIN knowledge_bases kb ON kb.id = d.kb_id
+                    WHERE {OWN_OR_TEAMS} AND kb.id = $3""",
+                *identity(principal),
+                kb_id,
+            )
+        return Contents(**row)
 
     async def delete(self, principal: Principal, kb_id: UUID) -> Removed | None:
         async with transaction(self._pool) as conn:

@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kbmesh.auth import Authenticator
 from kbmesh.observability import tracing
-from services.ingest.entrypoints.http import documents, health, knowledge_bases, problems
+from services.ingest.entrypoints.http import content, documents, health, knowledge_bases, lifecycle, problems
 from services.ingest.handlers.documents import UploadLimits
 from services.ingest.ports import Documents, KnowledgeBases, ObjectStore
 
@@ -38,6 +38,8 @@ def create_app(gateway: Gateway, *, health_only: bool = False) -> FastAPI:
     if not health_only:
         app.include_router(knowledge_bases.router)
         app.include_router(documents.router)
+        app.include_router(content.router)
+        app.include_router(lifecycle.router)
     problems.install(app)
     app.add_middleware(Tracing)
     return app

@@ -2,11 +2,13 @@ from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any, Final
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 
 from kbmesh.errors import InvalidArgument
 from kbmesh.provenance import Category, Tier
+from services.ingest.domain.models import DocumentFilter, Status
 from services.ingest.entrypoints.http.dependencies import Caller, gateway_of
+from services.ingest.entrypoints.http.etags import IfMatch, IfNoneMatch, etag, is_known, versions
 from services.ingest.entrypoints.http.multipart import MultipartUpload
 from services.ingest.entrypoints.http.problems import responses
 from services.ingest.entrypoints.http.schemas import DocumentOut, DocumentPage, RemovedOut, UploadOut
@@ -51,6 +53,16 @@ async def upload(
     filename: Annotated[str | None, Query(description="For a raw body; a form carries its own.")] = None,
     category: Annotated[str | None, Query(description="As the form field; `other` by default.")] = None,
     source_priority: Annotated[str | None, Query(description="As the form field; by default the kind's.")] = None,
+    idempotency_key: Annotated[
+        str | None,
+        Header(
+            min_length=1,
+            max_length=255,
+            pattern=r"^[\x20-\x7e]+$",
+            description="A name of yours for this upload: repeated within 24 hours, it is answered as before. "
+            "With another upload it is refused: 409 `idempotency_key_reused`.",
+        ),
+    ] = None,
 ) -> UploadOut:
     """Uploads a file, as a form or as the raw body; a known name makes a new revision of that document.
 
@@ -67,6 +79,7 @@ async def upload(
         kb_id,
         body,
         form,
+        idempotency_key=idempotency_key,
     )
     response.headers["Location"] = f"/documents/{document.id}"
     response.status_code = 202 if changed else 200
@@ -98,13 +111,24 @@ async def list_all(
     request: Request,
     caller: Caller,
     kb_id: UUID,
+    status: Status | None = None,
+    category: Category | None = None,
+    filename: Annotated[
+        str | None, Query(max_length=255, pattern=r"^[^\x00]*$", description="Somewhere in the name, any case.")
+    ] = None,
     after: UUID | None = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> DocumentPage:
-    """The documents of a knowledge base, in order of creation."""
+    """The documents of a knowledge base, or those that match, in order of creation."""
     gateway = gateway_of(request)
     found = await handlers.list_documents(
-        gateway.knowledge_bases, gateway.documents, caller, kb_id, after=after, limit=limit
+        gateway.knowledge_bases,
+        gateway.documents,
+        caller,
+        kb_id,
+        DocumentFilter(status, category, filename),
+        after=after,
+        limit=limit,
     )
     return DocumentPage(
         items=[DocumentOut.of(document) for document in found],
@@ -112,14 +136,28 @@ async def list_all(
     )
 
 
-@router.get("/documents/{document_id}", responses=responses(404))
-async def get(request: Request, caller: Caller, document_id: UUID) -> DocumentOut:
+@router.get(
+    "/documents/{document_id}",
+    response_model=DocumentOut,
+    responses=responses(404) | {304: {"description": "Nothing has changed."}},
+)
+async def get(
+    request: Request, response: Response, caller: Caller, document_id: UUID, if_none_match: IfNoneMatch = None
+) -> DocumentOut | Response:
     """A document and its state: pending, processing, embedding, then ready, empty or failed."""
-    return DocumentOut.of(await handlers.get_document(gateway_of(request).documents, caller, document_id))
+    document = await handlers.get_document(gateway_of(request).documents, caller, document_id)
+    tag = etag(document.version)
+    if is_known(document.version, if_none_match):
+        return Response(status_code=304, headers={"ETag": tag})
+    response.headers["ETag"] = tag
+    return DocumentOut.of(document)
 
 
-@router.delete("/documents/{document_id}", responses=responses(404))
-async def delete(request: Request, caller: Caller, document_id: UUID) -> RemovedOut:
+@router.delete("/documents/{document_id}", responses=responses(404, 412))
+async def delete(request: Request, caller: Caller, document_id: UUID, if_match: IfMatch = None) -> RemovedOut:
     """Deletes a document, in any state, with its file, chunks and vectors; says how many that were."""
     gateway = gateway_of(request)
-    return RemovedOut.of(await handlers.delete_document(gateway.documents, gateway.store, caller, document_id))
+    removed = await handlers.delete_document(
+        gateway.documents, gateway.store, caller, document_id, versions(if_match)
+    )
+    return RemovedOut.of(removed)

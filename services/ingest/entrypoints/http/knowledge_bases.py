@@ -1,3 +1,4 @@
+from dataclasses import asdict
 from typing import Annotated
 from uuid import UUID
 
@@ -6,6 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 from services.ingest.entrypoints.http.dependencies import Caller, SmallBody, gateway_of
 from services.ingest.entrypoints.http.problems import responses
 from services.ingest.entrypoints.http.schemas import (
+    KnowledgeBaseDetail,
     KnowledgeBaseIn,
     KnowledgeBaseOut,
     KnowledgeBasePage,
@@ -49,9 +51,10 @@ async def list_all(
 
 
 @router.get("/{kb_id}", responses=responses(404))
-async def get(request: Request, caller: Caller, kb_id: UUID) -> KnowledgeBaseOut:
-    found = await handlers.get_knowledge_base(gateway_of(request).knowledge_bases, caller, kb_id)
-    return KnowledgeBaseOut.model_validate(found)
+async def get(request: Request, caller: Caller, kb_id: UUID) -> KnowledgeBaseDetail:
+    """A knowledge base, with the number of its documents and their size."""
+    found, contents = await handlers.get_contents(gateway_of(request).knowledge_bases, caller, kb_id)
+    return KnowledgeBaseDetail(**asdict(found), **asdict(contents))
 
 
 @router.delete("/{kb_id}", responses=responses(404))

@@ -22,6 +22,7 @@ STATUSES: Final[dict[type[errors.KbmeshError], int]] = {
     errors.NotFound: 404,
     errors.DeadlineExceeded: 408,
     errors.Conflict: 409,
+    errors.PreconditionFailed: 412,
     errors.TooLarge: 413,
     errors.UnsupportedType: 415,
     errors.ResourceExhausted: 429,

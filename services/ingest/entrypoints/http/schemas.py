@@ -36,6 +36,13 @@ class KnowledgeBaseOut(BaseModel):
     updated_at: datetime
 
 
+class KnowledgeBaseDetail(KnowledgeBaseOut):
+    document_count: int
+    size_bytes: int = Field(description="Of all files together.")
+    ready_count: int
+    failed_count: int
+
+
 class KnowledgeBasePage(BaseModel):
     items: list[KnowledgeBaseOut]
     next_after: UUID | None = Field(None, description="Pass as `after` for the next page; absent on the last.")
@@ -56,7 +63,7 @@ class DocumentOut(BaseModel):
     status: Status
     error_code: str | None
     error_detail: str | None
-    revision: int = Field(description="The newest upload.")
+    revision: int = Field(description="Grows with each upload and each reprocessing.")
     live_revision: int | None = Field(description="What search sees.")
     chunk_count: int
     embedded_count: int
@@ -72,6 +79,26 @@ class DocumentOut(BaseModel):
 class DocumentPage(BaseModel):
     items: list[DocumentOut]
     next_after: UUID | None = Field(None, description="Pass as `after` for the next page; absent on the last.")
+
+
+class ChunkOut(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    id: UUID
+    revision: int
+    ordinal: int = Field(description="From 0, in reading order.")
+    page: int | None
+    headings: list[str] = Field(description="In force where the chunk begins, outermost first.")
+    char_start: int = Field(description="Place in the extracted text, in code points.")
+    char_end: int
+    token_count: int
+    tier: Tier
+    content: str
+
+
+class ChunkPage(BaseModel):
+    items: list[ChunkOut]
+    next_after: int | None = Field(None, description="Pass as `after` for the next page; absent on the last.")
 
 
 class UploadOut(BaseModel):
@@ -92,6 +119,10 @@ class UploadOut(BaseModel):
             status=document.status,
             unchanged=not changed,
         )
+
+
+class ReprocessedOut(BaseModel):
+    documents: int
 
 
 class RemovedOut(BaseModel):

@@ -1,0 +1,49 @@
+"""Rows of documents as the handlers see them."""
+
+from collections.abc import Collection
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+
+from kbmesh.auth import Principal
+from kbmesh.errors import PreconditionFailed
+from kbmesh.postgres import Connection
+from kbmesh.postgres.access import OWN_OR_TEAMS, identity
+from kbmesh.provenance import Category, Tier
+from services.ingest.domain.content_type import ContentType
+from services.ingest.domain.models import Document, Status
+
+SELECT_VISIBLE: Final = (
+    f"SELECT d.* FROM documents d JOIN knowledge_bases kb ON kb.id = d.kb_id WHERE {OWN_OR_TEAMS}"
+)
+
+PLAIN_FIELDS: Final = (
+    *("id", "kb_id", "filename", "size_bytes", "content_sha256", "storage_key", "uploader"),
+    *("error_code", "error_detail", "revision", "live_revision", "chunk_count", "embedded_count"),
+    *("created_at", "updated_at"),
+)
+
+
+def to_document(row: asyncpg.Record) -> Document:
+    return Document(
+        **{field: row[field] for field in PLAIN_FIELDS},
+        content_type=ContentType(row["content_type"]),
+        category=Category(row["category"]),
+        source_priority=row["source_priority"] and Tier(row["source_priority"]),
+        status=Status(row["status"]),
+    )
+
+
+async def lock_visible(
+    conn: Connection, principal: Principal, document_id: UUID, seen: Collection[str] | None = None
+) -> asyncpg.Record | None:
+    """The row of a document that the principal may see, locked until the end of the transaction.
+
+    Raises:
+        PreconditionFailed: it is none of the versions that the caller has seen, if any are named.
+    """
+    row = await conn.fetchrow(f"{SELECT_VISIBLE} AND d.id = $3 FOR UPDATE OF d", *identity(principal), document_id)
+    if row is not None and seen is not None and to_document(row).version not in seen:
+        raise PreconditionFailed("the document has changed since")
+    return row

@@ -1,0 +1,200 @@
+"""What happens to a document after its upload: gateway, extraction and embedding over the real tables."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+
+from kbmesh.postgres import Pool
+from tests.support.documents import upload
+from tests.support.gateway import bearer, client_of, make_gateway, stored_files
+from tests.support.pipeline import SPACE, TOPICS, Pipeline, searchable, state, text
+
+ALICE, BOB = UUID(int=1), UUID(int=2)
+
+
+@pytest.fixture
+def store_dir(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+async def http(pool: Pool, store_dir: Path) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(make_gateway(pool, store_dir, TOPICS)) as client:
+        client.headers.update(bearer(ALICE))
+        yield client
+
+
+@pytest.fixture
+async def kb(http: httpx.AsyncClient) -> str:
+    created: dict[str, str] = (await http.post("/knowledge-bases", json={"name": "Finance"})).json()
+    return created["id"]
+
+
+@pytest.fixture
+async def pipeline(pool: Pool, store_dir: Path) -> Pipeline:
+    made = Pipeline(pool, store_dir)
+    await made.open()
+    return made
+
+
+async def vectors(pool: Pool, document: str) -> dict[str, list[float]]:
+    rows = await pool.fetch(
+        f"""SELECT c.content, v.embedding FROM chunks c JOIN {SPACE.table} v ON v.chunk_id = c.id
+            WHERE c.document_id = $1""",  # noqa: S608
+        UUID(document),
+    )
+    return {row["content"]: row["embedding"].to_list() for row in rows}
+
+
+async def test_a_reprocessed_document_ends_as_a_new_revision_of_the_same_bytes(
+    http: httpx.AsyncClient, kb: str, pool: Pool, pipeline: Pipeline, store_dir: Path
+) -> None:
+    document = await upload(http, kb, text("one", "two"))
+    await pipeline.run()
+
+    answer = await http.post(f"/documents/{document}/reprocess")
+
+    assert (answer.status_code, answer.headers["location"]) == (202, f"/documents/{document}")
+    assert (answer.json()["revision"], answer.json()["status"]) == (2, "pending")
+    assert await searchable(pool, document) == [(1, "one"), (1, "two")]
+    await pipeline.run()
+    assert await state(http, document) == ("ready", 2, 2, 2)
+    assert await searchable(pool, document) == [(2, "one"), (2, "two")]
+    assert [file.read_bytes() for file in stored_files(store_dir)] == [text("one", "two")]
+
+
+async def test_clients_that_reprocess_one_document_at_once_make_no_duplicates(
+    http: httpx.AsyncClient, kb: str, pool: Pool, pipeline: Pipeline
+) -> None:
+    document = await upload(http, kb, text("one", "two", "three"))
+    await pipeline.run()
+
+    answers = await asyncio.gather(*(http.post(f"/documents/{document}/reprocess") for _ in range(4)))
+    await pipeline.run()
+
+    assert sorted(answer.json()["revision"] for answer in answers) == [2, 3, 4, 5]
+    assert await state(http, document) == ("ready", 5, 5, 3)
+    assert await pool.fetchval("SELECT count(*) FROM chunks") == 3
+    assert await pool.fetchval(f"SELECT count(*) FROM {SPACE.table}") == 3  # noqa: S608
+
+
+async def test_an_upload_after_reprocessing_removes_the_old_file(
+    http: httpx.AsyncClient, kb: str, pipeline: Pipeline, store_dir: Path
+) -> None:
+    document = await upload(http, kb, text("old"))
+    await http.post(f"/documents/{document}/reprocess")
+    await upload(http, kb, text("new"))
+    await pipeline.run()
+    assert await state(http, document) == ("ready", 3, 3, 1)
+    assert [file.read_bytes() for file in stored_files(store_dir)] == [text("new")]
+
+
+async def test_a_failed_document_can_be_reprocessed(
+    http: httpx.AsyncClient, kb: str, pool: Pool, pipeline: Pipeline
+) -> None:
+    document = await upload(http, kb, text("one"))
+    await pool.execute("UPDATE documents SET status = 'failed', error_code = 'extraction_timeout'")
+    await http.post(f"/documents/{document}/reprocess")
+    await pipeline.run()
+    assert (await state(http, document))[0] == "ready"
+
+
+async def test_a_knowledge_base_is_reprocessed_whole(
+    http: httpx.AsyncClient, kb: str, pool: Pool, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.ingest.handlers.reprocessing.BATCH", 2)
+    documents = [
+        await upload(http, kb, text(name), name) for name in ("a.txt", "b.txt", "c.txt", "d.txt", "e.txt")
+    ]
+    other = (await http.post("/knowledge-bases", json={"name": "Other"})).json()["id"]
+    untouched = await upload(http, other, text("f"))
+    await pipeline.run()
+
+    answer = await http.post(f"/knowledge-bases/{kb}/reprocess")
+
+    assert (answer.status_code, answer.json()) == (202, {"documents": 5})
+    assert answer.headers["location"] == f"/knowledge-bases/{kb}/documents"
+    await pipeline.run()
+    assert {await state(http, document) for document in documents} == {("ready", 2, 2, 1)}
+    assert (await state(http, untouched))[1] == 1
+
+
+@pytest.mark.parametrize("action", ["reprocess", "cancel"])
+async def test_a_stranger_changes_nothing(http: httpx.AsyncClient, kb: str, action: str) -> None:
+    document = await upload(http, kb, text("one"))
+    for path in (f"/documents/{document}", f"/documents/{uuid4()}"):
+        answer = await http.post(f"{path}/{action}", headers=bearer(BOB))
+        assert (answer.status_code, answer.json()["code"]) == (404, "document_not_found")
+    answer = await http.post(f"/knowledge-bases/{kb}/reprocess", headers=bearer(BOB))
+    assert (answer.status_code, answer.json()["code"]) == (404, "knowledge_base_not_found")
+    assert await state(http, document) == ("pending", 1, None, 0)
+
+
+async def test_an_edit_of_one_paragraph_embeds_that_paragraph_alone(
+    http: httpx.AsyncClient, kb: str, pool: Pool, pipeline: Pipeline
+) -> None:
+    paragraphs = [f"paragraph {n}" for n in range(100)]
+    document = await upload(http, kb, text(*paragraphs))
+    await pipeline.run()
+    assert pipeline.encoder.texts == paragraphs
+    before = await vectors(pool, document)
+    pipeline.encoder.texts.clear()
+
+    edited = ["a new beginning", *paragraphs[:50], "another fiftieth", *paragraphs[51:]]
+    await upload(http, kb, text(*edited))
+    await pipeline.run()
+
+    assert pipeline.encoder.texts == ["a new beginning", "another fiftieth"]
+    assert await state(http, document) == ("ready", 2, 2, 101)
+    assert await searchable(pool, document) == [(2, paragraph) for paragraph in edited]
+    after = await vectors(pool, document)
+    assert {content: vector for content, vector in after.items() if content in before} == {
+        content: before[content] for content in paragraphs if content != "paragraph 50"
+    }
+
+
+async def test_a_reprocessed_document_that_reads_the_same_is_not_embedded_again(
+    http: httpx.AsyncClient, kb: str, pipeline: Pipeline
+) -> None:
+    document = await upload(http, kb, text("one", "two"))
+    await pipeline.run()
+    pipeline.encoder.texts.clear()
+    await http.post(f"/documents/{document}/reprocess")
+    await pipeline.run()
+    assert pipeline.encoder.texts == []
+    assert await state(http, document) == ("ready", 2, 2, 2)
+
+
+async def test_a_deleted_document_can_be_uploaded_again_with_the_same_bytes(
+    http: httpx.AsyncClient, kb: str, pool: Pool, pipeline: Pipeline
+) -> None:
+    first = await upload(http, kb, text("one"))
+    await pipeline.run()
+    await http.delete(f"/documents/{first}")
+    second = await upload(http, kb, text("one"))
+    await pipeline.run()
+    assert second != first
+    assert await state(http, second) == ("ready", 1, 1, 1)
+    further = await http.post(f"/knowledge-bases/{kb}/documents?filename=policy.txt", content=text("one"))
+    assert (further.status_code, further.json()["unchanged"]) == (200, True)
+    assert await searchable(pool, second) == [(1, "one")]
+
+
+async def test_a_document_deleted_in_the_middle_does_not_come_back(
+    http: httpx.AsyncClient, kb: str, pool: Pool, pipeline: Pipeline, store_dir: Path
+) -> None:
+    document = await upload(http, kb, text("one"))
+    await http.post(f"/documents/{document}/reprocess")
+    messages = await pipeline.extract()
+    await http.delete(f"/documents/{document}")
+    other = await upload(http, kb, text("another"), "other.txt")
+    await pipeline.embed(messages)
+    await pipeline.run()
+    assert (await http.get(f"/documents/{document}")).status_code == 404
+    assert (await state(http, other))[0] == "ready"
+    assert await pool.fetchval("SELECT count(*) FROM chunks") == 1
+    assert [file.read_bytes() for file in stored_files(store_dir)] == [text("another")]

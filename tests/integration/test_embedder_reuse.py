@@ -1,0 +1,103 @@
+"""Chunks of a new revision whose text an older one has embedded already."""
+
+import asyncio
+from collections.abc import Sequence
+from uuid import UUID
+
+import numpy as np
+import pytest
+
+from kbmesh.postgres import Pool
+from services.embedder.adapters.postgres import PostgresVectorStore, ensure_space
+from services.embedder.domain.chunks import ReadyChunks, Source, Stored
+from services.embedder.domain.encoding import Vectors
+from services.embedder.domain.spaces import Space
+from tests.support.sources import Prepared, add_document, add_record, add_revision
+
+SPACE = Space("test-model", 8)
+
+
+@pytest.fixture
+async def store(pool: Pool) -> PostgresVectorStore:
+    await ensure_space(pool, SPACE)
+    return PostgresVectorStore(pool, SPACE, status_topic="test.status.v1")
+
+
+def some_vectors(count: int) -> Vectors:
+    values = np.random.default_rng(1).normal(size=(count, SPACE.dimensions)).astype(np.float32)
+    unit: Vectors = values / np.linalg.norm(values, axis=1, keepdims=True)
+    return unit
+
+
+async def embed(store: PostgresVectorStore, prepared: Prepared, chunk_ids: Sequence[UUID] | None = None) -> Stored:
+    ids = prepared.chunk_ids if chunk_ids is None else chunk_ids
+    return await store.store([prepared.ready], ids, some_vectors(len(ids)))
+
+
+async def live_chunks(pool: Pool, prepared: Prepared) -> set[UUID]:
+    """What search sees of a source, in one snapshot."""
+    rows = await pool.fetch(
+        f"SELECT v.chunk_id FROM {SPACE.table} v JOIN chunks c ON c.id = v.chunk_id"  # noqa: S608
+        " WHERE v.live AND c.live AND (c.kind, c.source_id) = ($1, $2)",
+        prepared.source.kind,
+        prepared.source.source_id,
+    )
+    return {row["chunk_id"] for row in rows}
+
+
+async def state(pool: Pool, prepared: Prepared) -> tuple[str, int | None, int]:
+    row = await pool.fetchrow(
+        "SELECT status, live_revision, embedded_count FROM documents WHERE id = $1", prepared.document_id
+    )
+    assert row is not None
+    return row["status"], row["live_revision"], row["embedded_count"]
+
+
+async def test_a_text_that_an_older_revision_has_gets_its_vector(pool: Pool, store: PostgresVectorStore) -> None:
+    old = await add_document(pool, "same", "twice", "twice", "gone")
+    await embed(store, old)
+    other = await add_document(pool, "new")
+    await embed(store, other)
+    new = await add_revision(pool, old, "twice", "new", "same", "twice")
+    assert [chunk.content for chunk in await store.pending([new.ready])] == ["new"]
+    assert await embed(store, new, []) == Stored(vectors=0, reused=3, documents_ready=0)
+    assert await state(pool, new) == ("embedding", 1, 3)
+    assert await live_chunks(pool, new) == set(old.chunk_ids)
+    assert await embed(store, new, new.chunk_ids[1:2]) == Stored(vectors=1, documents_ready=1)
+    assert await live_chunks(pool, new) == set(new.chunk_ids)
+
+
+async def test_only_the_chunks_of_the_batch_are_reused(pool: Pool, store: PostgresVectorStore) -> None:
+    old = await add_document(pool, "a", "b")
+    await embed(store, old)
+    new = await add_revision(pool, old, "a", "b")
+    part = ReadyChunks(new.source, new.chunk_ids[:1])
+    assert await store.store([part], [], some_vectors(0)) == Stored(vectors=0, reused=1, documents_ready=0)
+
+
+async def test_a_superseded_revision_reuses_nothing(pool: Pool, store: PostgresVectorStore) -> None:
+    old = await add_document(pool, "a")
+    await embed(store, old)
+    superseded = await add_revision(pool, old, "a")
+    await add_revision(pool, superseded, "a")
+    assert await embed(store, superseded, []) == Stored(vectors=0, documents_ready=0)
+
+
+async def test_members_that_reuse_at_once_store_each_vector_once(pool: Pool, store: PostgresVectorStore) -> None:
+    old = await add_document(pool, *map(str, range(64)))
+    await embed(store, old)
+    new = await add_revision(pool, old, *map(str, range(64)))
+    parts = [ReadyChunks(new.source, new.chunk_ids[start : start + 16]) for start in range(0, 64, 16)]
+    stored = await asyncio.gather(*(store.store([part], [], some_vectors(0)) for part in [*parts, *parts]))
+    assert sum(result.reused for result in stored) == 64
+    assert sum(result.documents_ready for result in stored) == 1
+    assert await state(pool, new) == ("ready", 2, 64)
+
+
+async def test_a_record_reuses_vectors_too(pool: Pool, store: PostgresVectorStore) -> None:
+    old = await add_record(pool, Source("skill_chunk", "skill-1", 1), "a", "b")
+    await embed(store, old)
+    new = await add_record(pool, Source("skill_chunk", "skill-1", 2), "a", "c", live=False)
+    assert [chunk.content for chunk in await store.pending([new.ready])] == ["c"]
+    assert (await embed(store, new, new.chunk_ids[1:])).reused == 1
+    assert await live_chunks(pool, new) == set(new.chunk_ids)

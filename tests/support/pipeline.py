@@ -1,0 +1,118 @@
+"""The workers behind the gateway without a broker: events are taken from the outbox, in order, one at a time."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from uuid import UUID
+
+import httpx
+import numpy as np
+
+from kbmesh.messaging import Message, Topics
+from kbmesh.postgres import Pool
+from services.embedder.adapters.postgres import PostgresVectorStore, ensure_space
+from services.embedder.domain.encoding import Encoded, InputType
+from services.embedder.domain.spaces import Space
+from services.embedder.entrypoints.kafka import read_message
+from services.embedder.handlers import embed_chunks
+from services.ingest.adapters.directory import DirectoryStore
+from services.ingest.adapters.postgres import PostgresDocuments
+from services.ingest.domain.content_type import ContentType
+from services.ingest.domain.extraction import ChunkDraft
+from services.ingest.entrypoints.kafka import DocumentEvents
+from tests.support.documents import drafts
+
+TOPICS = Topics("kbmesh")
+SPACE = Space("test-model", 8)
+
+
+class ParagraphExtractor:
+    """A chunk per paragraph."""
+
+    async def extract(self, path: Path, content_type: ContentType) -> list[ChunkDraft]:
+        return drafts(*path.read_text().strip().split("\n\n"))
+
+
+class CountingEncoder:
+    """Remembers the texts that it was given."""
+
+    dimensions = SPACE.dimensions
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    async def encode(self, texts: Sequence[str], input_type: InputType) -> Encoded:
+        self.texts += texts
+        vectors = np.random.default_rng(len(self.texts)).normal(size=(len(texts), self.dimensions))
+        return Encoded(vectors.astype(np.float32), (1,) * len(texts), (False,) * len(texts))
+
+    async def encode_in_background(self, texts: Sequence[str]) -> Encoded:
+        return await self.encode(texts, InputType.DOCUMENT)
+
+
+class Pipeline:
+    def __init__(self, pool: Pool, store_dir: Path) -> None:
+        self._pool = pool
+        self._last = 0
+        self._extraction = DocumentEvents(
+            PostgresDocuments(pool, TOPICS), DirectoryStore(store_dir), ParagraphExtractor()
+        )
+        self.vectors = PostgresVectorStore(pool, SPACE, status_topic=TOPICS.status)
+        self.encoder = CountingEncoder()
+
+    async def open(self) -> None:
+        await ensure_space(self._pool, SPACE)
+
+    async def extract(self) -> list[Message]:
+        """Handles what the documents topic holds by now; gives what the chunks topic then holds anew."""
+        chunks: list[Message] = []
+        while messages := await self._next():
+            for message in messages:
+                if message.topic == TOPICS.documents:
+                    await self._extraction.handle(message)
+            chunks += [message for message in messages if message.topic == TOPICS.chunks]
+        return chunks
+
+    async def embed(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            await embed_chunks([read_message(message)], encoder=self.encoder, store=self.vectors)
+
+    async def run(self) -> None:
+        """Until nothing is left to do."""
+        while messages := await self.extract():
+            await self.embed(messages)
+
+    async def _next(self) -> list[Message]:
+        rows = await self._pool.fetch("SELECT * FROM outbox WHERE id > $1 ORDER BY id", self._last)
+        self._last = rows[-1]["id"] if rows else self._last
+        return [
+            Message(
+                row["topic"],
+                0,
+                row["id"],
+                0,
+                row["key"].encode(),
+                row["payload"],
+                {name: value.encode() for name, value in json.loads(row["headers"]).items()},
+            )
+            for row in rows
+        ]
+
+
+def text(*paragraphs: str) -> bytes:
+    return "\n\n".join(paragraphs).encode()
+
+
+async def state(http: httpx.AsyncClient, document: str) -> tuple[str, int, int | None, int]:
+    shown = (await http.get(f"/documents/{document}")).json()
+    return shown["status"], shown["revision"], shown["live_revision"], shown["embedded_count"]
+
+
+async def searchable(pool: Pool, document: str) -> list[tuple[int, str]]:
+    """Revision and text of what both legs of search see."""
+    rows = await pool.fetch(
+        f"""SELECT c.revision, c.content FROM chunks c JOIN {SPACE.table} v ON v.chunk_id = c.id
+            WHERE c.document_id = $1 AND c.live AND v.live ORDER BY c.ordinal""",  # noqa: S608
+        UUID(document),
+    )
+    return [(row["revision"], row["content"]) for row in rows]
