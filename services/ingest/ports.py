@@ -31,6 +31,11 @@ class KnowledgeBases(Protocol):
 
     async def find(self, principal: Principal, kb_id: UUID) -> KnowledgeBase | None: ...
 
+    async def rename(
+        self, principal: Principal, kb_id: UUID, name: str | None, description: str | None
+    ) -> KnowledgeBase | None:
+        """Changes what is not None; None: there is none to see."""
+
     async def delete(self, principal: Principal, kb_id: UUID) -> Removed | None:
         """Everything in it goes in one transaction, with an event per document; None: there is none to see."""
 

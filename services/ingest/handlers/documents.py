@@ -9,7 +9,11 @@ from kbmesh.errors import Conflict, InvalidArgument, NotFound
 from kbmesh.provenance import Category, Tier
 from services.ingest.domain.filename import clean_filename
 from services.ingest.domain.models import Document, Removed, StoredUpload
-from services.ingest.handlers.knowledge_bases import get_knowledge_base, unknown_knowledge_base
+from services.ingest.handlers.knowledge_bases import (
+    editable_knowledge_base,
+    get_knowledge_base,
+    unknown_knowledge_base,
+)
 from services.ingest.handlers.objects import discard_objects
 from services.ingest.handlers.upload_stream import UploadStream
 from services.ingest.ports import Documents, KnowledgeBases, ObjectStore
@@ -52,10 +56,11 @@ async def upload_document(
 
     Raises:
         NotFound: no such knowledge base for the caller.
+        PermissionDenied: the caller sees it and may not write in it.
         InvalidArgument: the file is empty, or its name, category or source priority is not valid.
         UnsupportedType, TooLarge, DeadlineExceeded: as UploadStream.
     """
-    await get_knowledge_base(knowledge_bases, principal, kb_id)
+    await editable_knowledge_base(knowledge_bases, principal, kb_id)
     key = f"{kb_id}/{uuid4()}"
     stream = UploadStream(body, lambda: form().filename, limits.max_bytes, limits.idle_timeout_s)
     await store.put(key, stream.chunks())
@@ -108,10 +113,24 @@ async def list_documents(
     return await documents.visible(principal, kb_id, after=after, limit=limit)
 
 
+async def editable_document(
+    knowledge_bases: KnowledgeBases, documents: Documents, principal: Principal, document_id: UUID
+) -> Document:
+    """Raises NotFound, and PermissionDenied for who sees it and may not write in its knowledge base."""
+    found = await get_document(documents, principal, document_id)
+    await editable_knowledge_base(knowledge_bases, principal, found.kb_id)
+    return found
+
+
 async def delete_document(
-    documents: Documents, store: ObjectStore, principal: Principal, document_id: UUID
+    knowledge_bases: KnowledgeBases,
+    documents: Documents,
+    store: ObjectStore,
+    principal: Principal,
+    document_id: UUID,
 ) -> Removed:
-    """Raises NotFound."""
+    """Raises as editable_document."""
+    await editable_document(knowledge_bases, documents, principal, document_id)
     removed = await documents.delete(principal, document_id)
     if removed is None:
         raise _unknown_document()

@@ -55,6 +55,21 @@ class PostgresKnowledgeBases:
             )
         return None if row is None else _knowledge_base(row)
 
+    async def rename(
+        self, principal: Principal, kb_id: UUID, name: str | None, description: str | None
+    ) -> KnowledgeBase | None:
+        async with connection(self._pool) as conn:
+            row = await conn.fetchrow(
+                f"""UPDATE knowledge_bases kb
+                    SET name = coalesce($4, name), description = coalesce($5, description), updated_at = now()
+                    WHERE {OWN_OR_TEAMS} AND kb.id = $3 RETURNING {COLUMNS}""",
+                *identity(principal),
+                kb_id,
+                name,
+                description,
+            )
+        return None if row is None else _knowledge_base(row)
+
     async def delete(self, principal: Principal, kb_id: UUID) -> Removed | None:
         async with transaction(self._pool) as conn:
             found = await conn.fetchval(

@@ -40,7 +40,7 @@ UPLOAD_BODY: Final[dict[str, Any]] = {
     "/knowledge-bases/{kb_id}/documents",
     status_code=202,
     openapi_extra=UPLOAD_BODY,
-    responses=responses(400, 404, 408, 409, 413, 415)
+    responses=responses(400, 403, 404, 408, 409, 413, 415)
     | {200: {"model": UploadOut, "description": "The document holds these very bytes already."}},
 )
 async def upload(
@@ -118,8 +118,11 @@ async def get(request: Request, caller: Caller, document_id: UUID) -> DocumentOu
     return DocumentOut.of(await handlers.get_document(gateway_of(request).documents, caller, document_id))
 
 
-@router.delete("/documents/{document_id}", responses=responses(404))
+@router.delete("/documents/{document_id}", responses=responses(403, 404))
 async def delete(request: Request, caller: Caller, document_id: UUID) -> RemovedOut:
     """Deletes a document, in any state, with its file, chunks and vectors; says how many that were."""
     gateway = gateway_of(request)
-    return RemovedOut.of(await handlers.delete_document(gateway.documents, gateway.store, caller, document_id))
+    removed = await handlers.delete_document(
+        gateway.knowledge_bases, gateway.documents, gateway.store, caller, document_id
+    )
+    return RemovedOut.of(removed)

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 from services.ingest.entrypoints.http.dependencies import Caller, SmallBody, gateway_of
 from services.ingest.entrypoints.http.problems import responses
 from services.ingest.entrypoints.http.schemas import (
+    KnowledgeBaseChange,
     KnowledgeBaseIn,
     KnowledgeBaseOut,
     KnowledgeBasePage,
@@ -18,7 +19,7 @@ router = APIRouter(prefix="/knowledge-bases", tags=["knowledge bases"])
 
 @router.post("", status_code=201, dependencies=[SmallBody], responses=responses(403, 413))
 async def create(request: Request, response: Response, caller: Caller, body: KnowledgeBaseIn) -> KnowledgeBaseOut:
-    """Creates a knowledge base, for yourself or for a team of yours."""
+    """Creates a knowledge base, for yourself or for a team that you edit for."""
     created = await handlers.create_knowledge_base(
         gateway_of(request).knowledge_bases,
         caller,
@@ -54,7 +55,16 @@ async def get(request: Request, caller: Caller, kb_id: UUID) -> KnowledgeBaseOut
     return KnowledgeBaseOut.model_validate(found)
 
 
-@router.delete("/{kb_id}", responses=responses(404))
+@router.patch("/{kb_id}", dependencies=[SmallBody], responses=responses(403, 404, 413))
+async def rename(request: Request, caller: Caller, kb_id: UUID, body: KnowledgeBaseChange) -> KnowledgeBaseOut:
+    """Changes the name, the description or both."""
+    renamed = await handlers.rename_knowledge_base(
+        gateway_of(request).knowledge_bases, caller, kb_id, name=body.name, description=body.description
+    )
+    return KnowledgeBaseOut.model_validate(renamed)
+
+
+@router.delete("/{kb_id}", responses=responses(403, 404))
 async def delete(request: Request, caller: Caller, kb_id: UUID) -> RemovedOut:
     """Deletes a knowledge base with every document, chunk and vector in it; says how many that were."""
     gateway = gateway_of(request)
