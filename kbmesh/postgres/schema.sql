@@ -53,7 +53,10 @@ CREATE TABLE public.channels (
     id text NOT NULL,
     settings jsonb DEFAULT '{"kb_ids": []}'::jsonb NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
-    CONSTRAINT channels_id_check CHECK (((char_length(id) >= 1) AND (char_length(id) <= 200)))
+    owner_type text NOT NULL,
+    owner_id uuid NOT NULL,
+    CONSTRAINT channels_id_check CHECK (((char_length(id) >= 1) AND (char_length(id) <= 200))),
+    CONSTRAINT channels_owner_type_check CHECK ((owner_type = ANY (ARRAY['user'::text, 'team'::text])))
 );
 
 
@@ -285,7 +288,7 @@ CREATE TABLE public.webhooks (
 --
 
 ALTER TABLE ONLY public.channels
-    ADD CONSTRAINT channels_pkey PRIMARY KEY (id);
+    ADD CONSTRAINT channels_pkey PRIMARY KEY (owner_type, owner_id, id);
 
 
 --
@@ -530,4 +533,5 @@ ALTER TABLE ONLY public.webhook_deliveries
 --
 
 INSERT INTO public.schema_migrations (version) VALUES
-    ('20261130150000');
+    ('20261130150000'),
+    ('20261130172000');

@@ -14,6 +14,7 @@ from services.ingest.adapters.directory import DirectoryStore
 from services.ingest.adapters.extraction import ChildExtractor
 from services.ingest.adapters.postgres import (
     OutboxRelay,
+    PostgresChannels,
     PostgresDocuments,
     PostgresKnowledgeBases,
     PostgresRecords,
@@ -103,6 +104,7 @@ async def bootstrap(settings: IngestSettings) -> AsyncIterator[int]:
         gateway = Gateway(
             authenticator=Authenticator(settings.auth),
             knowledge_bases=PostgresKnowledgeBases(pool, topics),
+            channels=PostgresChannels(pool),
             documents=documents,
             store=store,
             limits=UploadLimits(settings.upload.max_bytes, settings.upload.idle_timeout_s),

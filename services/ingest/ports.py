@@ -9,6 +9,7 @@ from kbmesh.auth import Principal
 from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ChunkDraft
 from services.ingest.domain.models import (
+    Channel,
     Document,
     KnowledgeBase,
     OwnerType,
@@ -38,6 +39,16 @@ class KnowledgeBases(Protocol):
 
     async def delete(self, principal: Principal, kb_id: UUID) -> Removed | None:
         """Everything in it goes in one transaction, with an event per document; None: there is none to see."""
+
+
+class Channels(Protocol):
+    async def save(self, principal: Principal, channel: Channel) -> bool:
+        """False: a knowledge base of it is not there for the principal to see, and nothing was written."""
+
+    async def find(
+        self, principal: Principal, owner_type: OwnerType, owner_id: UUID, channel_id: str
+    ) -> Channel | None:
+        """With those of its knowledge bases that the principal sees."""
 
 
 class Documents(Protocol):

@@ -14,7 +14,7 @@ from kbmesh.auth import Authenticator, AuthMode, AuthSettings
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
 from services.ingest.adapters.directory import DirectoryStore
-from services.ingest.adapters.postgres import PostgresDocuments, PostgresKnowledgeBases
+from services.ingest.adapters.postgres import PostgresChannels, PostgresDocuments, PostgresKnowledgeBases
 from services.ingest.entrypoints.http import Gateway, create_app
 from services.ingest.handlers.documents import UploadLimits
 
@@ -45,6 +45,7 @@ def make_gateway(pool: Pool, store_dir: Path, topics: Topics, *, idle_timeout_s:
     return Gateway(
         authenticator=Authenticator(AUTH),
         knowledge_bases=PostgresKnowledgeBases(pool, topics),
+        channels=PostgresChannels(pool),
         documents=PostgresDocuments(pool, topics),
         store=DirectoryStore(store_dir),
         limits=UploadLimits(MAX_BYTES, idle_timeout_s),

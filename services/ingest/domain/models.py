@@ -36,6 +36,16 @@ class KnowledgeBase:
 
 
 @dataclass(frozen=True, slots=True)
+class Channel:
+    """Which knowledge bases a chat channel uses; its id is one among those of its owner."""
+
+    owner_type: OwnerType
+    owner_id: UUID
+    id: str
+    kb_ids: tuple[UUID, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
     """`revision` is the newest upload, `live_revision` the one that search sees."""
 

@@ -7,9 +7,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kbmesh.auth import Authenticator
 from kbmesh.observability import tracing
-from services.ingest.entrypoints.http import documents, health, knowledge_bases, problems
+from services.ingest.entrypoints.http import channels, documents, health, knowledge_bases, problems
 from services.ingest.handlers.documents import UploadLimits
-from services.ingest.ports import Documents, KnowledgeBases, ObjectStore
+from services.ingest.ports import Channels, Documents, KnowledgeBases, ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,7 @@ class Gateway:
 
     authenticator: Authenticator
     knowledge_bases: KnowledgeBases
+    channels: Channels
     documents: Documents
     store: ObjectStore
     limits: UploadLimits
@@ -38,6 +39,7 @@ def create_app(gateway: Gateway, *, health_only: bool = False) -> FastAPI:
     if not health_only:
         app.include_router(knowledge_bases.router)
         app.include_router(documents.router)
+        app.include_router(channels.router)
     problems.install(app)
     app.add_middleware(Tracing)
     return app
