@@ -10,7 +10,9 @@ from kbmesh.auth import Authenticator, require_loopback
 from kbmesh.errors import Unavailable
 from kbmesh.messaging import Consumer, Producer, run_serial
 from kbmesh.postgres import Pool, connection, open_pool
+from kbmesh.rpc import open_channel
 from services.ingest.adapters.directory import DirectoryStore
+from services.ingest.adapters.embedding import EmbeddingHealth
 from services.ingest.adapters.extraction import ChildExtractor
 from services.ingest.adapters.postgres import (
     OutboxRelay,
@@ -107,7 +109,9 @@ async def bootstrap(settings: IngestSettings) -> AsyncIterator[int]:
             channels=PostgresChannels(pool),
             documents=documents,
             store=store,
+            embedding=await _open_embedding(settings, pool, stack),
             limits=UploadLimits(settings.upload.max_bytes, settings.upload.idle_timeout_s),
+            writable=settings.knowledge_bases_enabled,
             ready=ready,
         )
         app = create_app(gateway, health_only=Role.GATEWAY not in settings.roles)
@@ -130,6 +134,13 @@ def _open_store(settings: StoreSettings, stack: AsyncExitStack) -> ObjectStore:
     )
     stack.callback(s3.close)
     return s3
+
+
+async def _open_embedding(settings: IngestSettings, pool: Pool, stack: AsyncExitStack) -> EmbeddingHealth:
+    if settings.embedding is None:
+        return EmbeddingHealth(pool, None, timeout_s=0)
+    channel = await stack.enter_async_context(open_channel(settings.embedding))
+    return EmbeddingHealth(pool, channel, timeout_s=settings.embedding.timeout_s)
 
 
 async def _problems(pool: Pool, store: ObjectStore, consumers: list[Consumer]) -> dict[str, str]:

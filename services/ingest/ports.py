@@ -107,6 +107,11 @@ class ObjectStore(Protocol):
         """Raises Unavailable unless the store can be used."""
 
 
+class EmbeddingProvider(Protocol):
+    async def require(self) -> None:
+        """Raises Unavailable unless there is something that can give vectors to what is uploaded now."""
+
+
 class Extractor(Protocol):
     async def extract(self, path: Path, content_type: ContentType) -> list[ChunkDraft]:
         """Chunks of a file in reading order. Raises ExtractionFailed or UnsupportedType."""

@@ -9,6 +9,7 @@ from kbmesh.auth import AuthSettings
 from kbmesh.messaging import KafkaSettings, RetrySettings
 from kbmesh.models import bundled_model_path
 from kbmesh.postgres import PostgresSettings
+from kbmesh.rpc import ChannelSettings
 
 MIB = 1024 * 1024
 
@@ -82,5 +83,9 @@ class IngestSettings(BaseSettings):
     upload: UploadSettings = UploadSettings()
     extraction: ExtractionSettings = ExtractionSettings()
     retry: RetrySettings = RetrySettings()
+    knowledge_bases_enabled: bool = True
+    """False: what is there can be read and searched, and nothing can be changed."""
+    embedding: ChannelSettings | None = None
+    """The embedder, whose health uploads depend on then; without it an active embedding space is enough."""
     tokenizer: Annotated[Path, Field(default_factory=lambda: bundled_model_path() / "tokenizer.json")]
     """tokenizer.json of the embedding model: chunks are measured in its tokens."""

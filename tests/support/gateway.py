@@ -17,6 +17,7 @@ from services.ingest.adapters.directory import DirectoryStore
 from services.ingest.adapters.postgres import PostgresChannels, PostgresDocuments, PostgresKnowledgeBases
 from services.ingest.entrypoints.http import Gateway, create_app
 from services.ingest.handlers.documents import UploadLimits
+from services.ingest.ports import EmbeddingProvider
 
 SECRET = "a secret of the tests, which is long enough"
 AUTH = AuthSettings(mode=AuthMode.HS256, secret=SecretStr(SECRET))
@@ -38,7 +39,22 @@ def bearer(sub: UUID, *, teams: tuple[UUID, ...] = (), roles: tuple[str, ...] = 
     return {"Authorization": f"Bearer {token(sub, teams=teams, roles=roles)}"}
 
 
-def make_gateway(pool: Pool, store_dir: Path, topics: Topics, *, idle_timeout_s: float = 5) -> Gateway:
+class Embedding:
+    """There is a model, in tests that are not about whether there is."""
+
+    async def require(self) -> None:
+        return
+
+
+def make_gateway(
+    pool: Pool,
+    store_dir: Path,
+    topics: Topics,
+    *,
+    idle_timeout_s: float = 5,
+    embedding: EmbeddingProvider | None = None,
+    writable: bool = True,
+) -> Gateway:
     async def ready() -> dict[str, str]:
         return {}
 
@@ -48,7 +64,9 @@ def make_gateway(pool: Pool, store_dir: Path, topics: Topics, *, idle_timeout_s:
         channels=PostgresChannels(pool),
         documents=PostgresDocuments(pool, topics),
         store=DirectoryStore(store_dir),
+        embedding=embedding or Embedding(),
         limits=UploadLimits(MAX_BYTES, idle_timeout_s),
+        writable=writable,
         ready=ready,
     )
 

@@ -9,7 +9,7 @@ from kbmesh.auth import Authenticator
 from kbmesh.observability import tracing
 from services.ingest.entrypoints.http import channels, documents, health, knowledge_bases, problems
 from services.ingest.handlers.documents import UploadLimits
-from services.ingest.ports import Channels, Documents, KnowledgeBases, ObjectStore
+from services.ingest.ports import Channels, Documents, EmbeddingProvider, KnowledgeBases, ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,10 @@ class Gateway:
     channels: Channels
     documents: Documents
     store: ObjectStore
+    embedding: EmbeddingProvider
     limits: UploadLimits
+    writable: bool
+    """False: knowledge bases are switched off, and what is there can only be read."""
     ready: Callable[[], Awaitable[dict[str, str]]]
     """What is wrong with the parts of this process, by name; empty when it can do its work."""
 

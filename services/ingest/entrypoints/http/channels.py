@@ -5,7 +5,7 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.ingest.domain.models import OwnerType
-from services.ingest.entrypoints.http.dependencies import Caller, SmallBody, gateway_of
+from services.ingest.entrypoints.http.dependencies import Caller, SmallBody, Writer, gateway_of
 from services.ingest.entrypoints.http.problems import responses
 from services.ingest.handlers import channels as handlers
 
@@ -36,7 +36,7 @@ class ChannelSettingsOut(BaseModel):
 
 @router.put("/{channel_id}/settings", dependencies=[SmallBody], responses=responses(403, 404, 413))
 async def set_settings(
-    request: Request, caller: Caller, channel_id: ChannelId, body: ChannelSettingsIn, team: Team = None
+    request: Request, caller: Writer, channel_id: ChannelId, body: ChannelSettingsIn, team: Team = None
 ) -> ChannelSettingsOut:
     """Sets which knowledge bases a chat channel uses. Channel ids are each owner's own."""
     channel = await handlers.set_channel(gateway_of(request).channels, caller, channel_id, team, body.kb_ids)

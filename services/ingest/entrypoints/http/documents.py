@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from kbmesh.errors import InvalidArgument
 from kbmesh.provenance import Category, Tier
-from services.ingest.entrypoints.http.dependencies import Caller, gateway_of
+from services.ingest.entrypoints.http.dependencies import Caller, Uploader, Writer, gateway_of
 from services.ingest.entrypoints.http.multipart import MultipartUpload
 from services.ingest.entrypoints.http.problems import responses
 from services.ingest.entrypoints.http.schemas import DocumentOut, DocumentPage, RemovedOut, UploadOut
@@ -46,7 +46,7 @@ UPLOAD_BODY: Final[dict[str, Any]] = {
 async def upload(
     request: Request,
     response: Response,
-    caller: Caller,
+    caller: Uploader,
     kb_id: UUID,
     filename: Annotated[str | None, Query(description="For a raw body; a form carries its own.")] = None,
     category: Annotated[str | None, Query(description="As the form field; `other` by default.")] = None,
@@ -119,7 +119,7 @@ async def get(request: Request, caller: Caller, document_id: UUID) -> DocumentOu
 
 
 @router.delete("/documents/{document_id}", responses=responses(403, 404))
-async def delete(request: Request, caller: Caller, document_id: UUID) -> RemovedOut:
+async def delete(request: Request, caller: Writer, document_id: UUID) -> RemovedOut:
     """Deletes a document, in any state, with its file, chunks and vectors; says how many that were."""
     gateway = gateway_of(request)
     removed = await handlers.delete_document(

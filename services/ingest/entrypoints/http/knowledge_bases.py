@@ -3,7 +3,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
 
-from services.ingest.entrypoints.http.dependencies import Caller, SmallBody, gateway_of
+from services.ingest.entrypoints.http.dependencies import Caller, SmallBody, Writer, gateway_of
 from services.ingest.entrypoints.http.problems import responses
 from services.ingest.entrypoints.http.schemas import (
     KnowledgeBaseChange,
@@ -18,7 +18,7 @@ router = APIRouter(prefix="/knowledge-bases", tags=["knowledge bases"])
 
 
 @router.post("", status_code=201, dependencies=[SmallBody], responses=responses(403, 413))
-async def create(request: Request, response: Response, caller: Caller, body: KnowledgeBaseIn) -> KnowledgeBaseOut:
+async def create(request: Request, response: Response, caller: Writer, body: KnowledgeBaseIn) -> KnowledgeBaseOut:
     """Creates a knowledge base, for yourself or for a team that you edit for."""
     created = await handlers.create_knowledge_base(
         gateway_of(request).knowledge_bases,
@@ -56,7 +56,7 @@ async def get(request: Request, caller: Caller, kb_id: UUID) -> KnowledgeBaseOut
 
 
 @router.patch("/{kb_id}", dependencies=[SmallBody], responses=responses(403, 404, 413))
-async def rename(request: Request, caller: Caller, kb_id: UUID, body: KnowledgeBaseChange) -> KnowledgeBaseOut:
+async def rename(request: Request, caller: Writer, kb_id: UUID, body: KnowledgeBaseChange) -> KnowledgeBaseOut:
     """Changes the name, the description or both."""
     renamed = await handlers.rename_knowledge_base(
         gateway_of(request).knowledge_bases, caller, kb_id, name=body.name, description=body.description
@@ -65,7 +65,7 @@ async def rename(request: Request, caller: Caller, kb_id: UUID, body: KnowledgeB
 
 
 @router.delete("/{kb_id}", responses=responses(403, 404))
-async def delete(request: Request, caller: Caller, kb_id: UUID) -> RemovedOut:
+async def delete(request: Request, caller: Writer, kb_id: UUID) -> RemovedOut:
     """Deletes a knowledge base with every document, chunk and vector in it; says how many that were."""
     gateway = gateway_of(request)
     removed = await handlers.delete_knowledge_base(gateway.knowledge_bases, gateway.store, caller, kb_id)
