@@ -24,6 +24,7 @@ from services.ingest.adapters.postgres import (
 from services.ingest.adapters.s3 import S3Store
 from services.ingest.adapters.text_chunker import TextChunker
 from services.ingest.adapters.uvicorn import serve_http
+from services.ingest.domain.models import Quota
 from services.ingest.entrypoints.http import Gateway, create_app
 from services.ingest.entrypoints.kafka import DocumentEvents, RecordEvents
 from services.ingest.handlers.documents import UploadLimits
@@ -53,7 +54,7 @@ async def bootstrap(settings: IngestSettings) -> AsyncIterator[int]:
         pool = await stack.enter_async_context(open_pool(settings.postgres))
         store = _open_store(settings.store, stack)
         await store.check()
-        documents = PostgresDocuments(pool, topics)
+        documents = PostgresDocuments(pool, topics, Quota(settings.quota.max_documents, settings.quota.max_bytes))
         producer = Producer(kafka)
         stack.push_async_callback(producer.close)
         consumers: list[Consumer] = []

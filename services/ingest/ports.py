@@ -58,7 +58,7 @@ class Documents(Protocol):
         """A new document, or a new revision of the one with that name.
 
         False beside the document: it holds these very bytes already and nothing was written. None: the
-        knowledge base is not there to see (any more).
+        knowledge base is not there to see (any more). PermissionDenied: its owner has reached the quota.
         """
 
     async def visible(

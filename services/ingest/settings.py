@@ -63,6 +63,13 @@ class UploadSettings(_Group):
     idle_timeout_s: float = 30
 
 
+class QuotaSettings(_Group):
+    """Of each owner, a user or a team, over all its knowledge bases; 0: no limit."""
+
+    max_documents: int = Field(0, ge=0)
+    max_bytes: int = Field(0, ge=0)
+
+
 class ExtractionSettings(_Group):
     timeout_s: float = 120
     memory_bytes: int = 4096 * MIB
@@ -81,6 +88,7 @@ class IngestSettings(BaseSettings):
     kafka: KafkaSettings
     store: StoreSettings
     upload: UploadSettings = UploadSettings()
+    quota: QuotaSettings = QuotaSettings()
     extraction: ExtractionSettings = ExtractionSettings()
     retry: RetrySettings = RetrySettings()
     knowledge_bases_enabled: bool = True

@@ -15,6 +15,7 @@ from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
 from services.ingest.adapters.directory import DirectoryStore
 from services.ingest.adapters.postgres import PostgresChannels, PostgresDocuments, PostgresKnowledgeBases
+from services.ingest.domain.models import Quota
 from services.ingest.entrypoints.http import Gateway, create_app
 from services.ingest.handlers.documents import UploadLimits
 from services.ingest.ports import EmbeddingProvider
@@ -54,6 +55,7 @@ def make_gateway(
     idle_timeout_s: float = 5,
     embedding: EmbeddingProvider | None = None,
     writable: bool = True,
+    quota: Quota = Quota(),  # noqa: B008 - frozen
 ) -> Gateway:
     async def ready() -> dict[str, str]:
         return {}
@@ -62,7 +64,7 @@ def make_gateway(
         authenticator=Authenticator(AUTH),
         knowledge_bases=PostgresKnowledgeBases(pool, topics),
         channels=PostgresChannels(pool),
-        documents=PostgresDocuments(pool, topics),
+        documents=PostgresDocuments(pool, topics, quota),
         store=DirectoryStore(store_dir),
         embedding=embedding or Embedding(),
         limits=UploadLimits(MAX_BYTES, idle_timeout_s),

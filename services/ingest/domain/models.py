@@ -85,6 +85,14 @@ class StoredUpload:
 
 
 @dataclass(frozen=True, slots=True)
+class Quota:
+    """What one owner, a user or a team, may keep in all its knowledge bases together; 0: no limit."""
+
+    max_documents: int = 0
+    max_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Revision:
     """What a worker claims: one revision of one document, and nothing newer or older."""
 

@@ -5,7 +5,7 @@ from typing import TypeVar
 from uuid import UUID, uuid4
 
 from kbmesh.auth import Principal
-from kbmesh.errors import Conflict, InvalidArgument, NotFound
+from kbmesh.errors import Conflict, InvalidArgument, NotFound, PermissionDenied
 from kbmesh.provenance import Category, Tier
 from services.ingest.domain.filename import clean_filename
 from services.ingest.domain.models import Document, Removed, StoredUpload
@@ -56,7 +56,7 @@ async def upload_document(
 
     Raises:
         NotFound: no such knowledge base for the caller.
-        PermissionDenied: the caller sees it and may not write in it.
+        PermissionDenied: the caller sees it and may not write in it, or its owner has reached the quota.
         InvalidArgument: the file is empty, or its name, category or source priority is not valid.
         UnsupportedType, TooLarge, DeadlineExceeded: as UploadStream.
     """
@@ -82,7 +82,7 @@ async def upload_document(
         registered = await documents.register(principal, upload)
         if registered is None:
             raise unknown_knowledge_base()
-    except (Conflict, InvalidArgument, NotFound):
+    except (Conflict, InvalidArgument, NotFound, PermissionDenied):
         await discard_objects(store, [key])
         raise
     document, changed = registered

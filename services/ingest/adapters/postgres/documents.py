@@ -12,10 +12,11 @@ from kbmesh.postgres.access import OWN_OR_TEAMS, identity
 from kbmesh.provenance import DOCUMENT_CHUNK, Category, Tier, default_tier
 from services.ingest.adapters.postgres.chunks import insert_chunks
 from services.ingest.adapters.postgres.events import enqueue_chunks_ready, enqueue_status, enqueue_uploaded
+from services.ingest.adapters.postgres.quotas import lock_owner, require_quota
 from services.ingest.adapters.postgres.removal import remove_documents
 from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ChunkDraft
-from services.ingest.domain.models import Document, Removed, Revision, Status, StoredUpload
+from services.ingest.domain.models import Document, Quota, Removed, Revision, Status, StoredUpload
 
 SELECT_VISIBLE: Final = (
     f"SELECT d.* FROM documents d JOIN knowledge_bases kb ON kb.id = d.kb_id WHERE {OWN_OR_TEAMS}"
@@ -38,20 +39,23 @@ RETURNING *"""
 
 
 class PostgresDocuments:
-    def __init__(self, pool: Pool, topics: Topics) -> None:
+    def __init__(self, pool: Pool, topics: Topics, quota: Quota = Quota()) -> None:  # noqa: B008 - frozen
         self._pool = pool
         self._topics = topics
+        self._quota = quota
 
     async def register(self, principal: Principal, upload: StoredUpload) -> tuple[Document, bool] | None:
         async with transaction(self._pool) as conn:
             # The lock keeps the knowledge base from being deleted before the document is in it.
-            visible = await conn.fetchval(
-                f"SELECT 1 FROM knowledge_bases kb WHERE {OWN_OR_TEAMS} AND kb.id = $3 FOR KEY SHARE",
+            kb = await conn.fetchrow(
+                f"""SELECT owner_type, owner_id FROM knowledge_bases kb
+                    WHERE {OWN_OR_TEAMS} AND kb.id = $3 FOR KEY SHARE""",
                 *identity(principal),
                 upload.kb_id,
             )
-            if visible is None:
+            if kb is None:
                 return None
+            await lock_owner(conn, self._quota, kb)
             row = await conn.fetchrow(
                 INSERT,
                 uuid4(),
@@ -66,6 +70,7 @@ class PostgresDocuments:
                 upload.uploader,
             )
             superseded = ""
+            grown_by = upload.size_bytes
             if row is None:
                 current = await conn.fetchrow(
                     "SELECT * FROM documents WHERE kb_id = $1 AND filename = $2 FOR UPDATE",
@@ -77,6 +82,7 @@ class PostgresDocuments:
                 if _same(current, upload):
                     return _document(current), False
                 superseded = current["storage_key"]
+                grown_by -= current["size_bytes"]
                 row = await fetch_one(
                     conn,
                     REPLACE,
@@ -89,6 +95,7 @@ class PostgresDocuments:
                     upload.storage_key,
                     upload.uploader,
                 )
+            await require_quota(conn, self._quota, kb, new_document=not superseded, grown_by=grown_by)
             await enqueue_uploaded(conn, self._topics, row, superseded)
             return _document(row), True
 
