@@ -22,6 +22,7 @@ from services.ingest.adapters.postgres import (
     PostgresRecords,
 )
 from services.ingest.adapters.s3 import S3Store
+from services.ingest.adapters.search import GrpcSearch
 from services.ingest.adapters.text_chunker import TextChunker
 from services.ingest.adapters.uvicorn import serve_http
 from services.ingest.domain.models import Quota
@@ -111,6 +112,7 @@ async def bootstrap(settings: IngestSettings) -> AsyncIterator[int]:
             documents=documents,
             store=store,
             embedding=await _open_embedding(settings, pool, stack),
+            search=await _open_search(settings, stack),
             limits=UploadLimits(settings.upload.max_bytes, settings.upload.idle_timeout_s),
             writable=settings.knowledge_bases_enabled,
             ready=ready,
@@ -142,6 +144,13 @@ async def _open_embedding(settings: IngestSettings, pool: Pool, stack: AsyncExit
         return EmbeddingHealth(pool, None, timeout_s=0)
     channel = await stack.enter_async_context(open_channel(settings.embedding))
     return EmbeddingHealth(pool, channel, timeout_s=settings.embedding.timeout_s)
+
+
+async def _open_search(settings: IngestSettings, stack: AsyncExitStack) -> GrpcSearch | None:
+    if settings.search is None:
+        return None
+    channel = await stack.enter_async_context(open_channel(settings.search))
+    return GrpcSearch(channel, timeout_s=settings.search.timeout_s)
 
 
 async def _problems(pool: Pool, store: ObjectStore, consumers: list[Consumer]) -> dict[str, str]:

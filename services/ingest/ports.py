@@ -18,6 +18,7 @@ from services.ingest.domain.models import (
     Revision,
     StoredUpload,
 )
+from services.ingest.domain.search import SearchAnswer
 
 
 class KnowledgeBases(Protocol):
@@ -110,6 +111,13 @@ class ObjectStore(Protocol):
 class EmbeddingProvider(Protocol):
     async def require(self) -> None:
         """Raises Unavailable unless there is something that can give vectors to what is uploaded now."""
+
+
+class Search(Protocol):
+    async def kb_search(
+        self, authorization: str | None, *, query: str, kb_ids: Sequence[UUID], limit: int
+    ) -> SearchAnswer:
+        """In the name of whom `authorization` proves. Raises the errors of the search service; Unavailable."""
 
 
 class Extractor(Protocol):

@@ -95,5 +95,7 @@ class IngestSettings(BaseSettings):
     """False: what is there can be read and searched, and nothing can be changed."""
     embedding: ChannelSettings | None = None
     """The embedder, whose health uploads depend on then; without it an active embedding space is enough."""
+    search: ChannelSettings | None = None
+    """The search service, for the JSON routes; without it they answer 503."""
     tokenizer: Annotated[Path, Field(default_factory=lambda: bundled_model_path() / "tokenizer.json")]
     """tokenizer.json of the embedding model: chunks are measured in its tokens."""

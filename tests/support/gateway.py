@@ -68,6 +68,7 @@ def make_gateway(
         store=DirectoryStore(store_dir),
         embedding=embedding or Embedding(),
         limits=UploadLimits(MAX_BYTES, idle_timeout_s),
+        search=None,
         writable=writable,
         ready=ready,
     )

@@ -7,9 +7,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kbmesh.auth import Authenticator
 from kbmesh.observability import tracing
-from services.ingest.entrypoints.http import channels, documents, health, knowledge_bases, problems
+from services.ingest.entrypoints.http import channels, documents, health, knowledge_bases, problems, search
 from services.ingest.handlers.documents import UploadLimits
-from services.ingest.ports import Channels, Documents, EmbeddingProvider, KnowledgeBases, ObjectStore
+from services.ingest.ports import Channels, Documents, EmbeddingProvider, KnowledgeBases, ObjectStore, Search
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,7 @@ class Gateway:
     documents: Documents
     store: ObjectStore
     embedding: EmbeddingProvider
+    search: Search | None
     limits: UploadLimits
     writable: bool
     """False: knowledge bases are switched off, and what is there can only be read."""
@@ -43,6 +44,7 @@ def create_app(gateway: Gateway, *, health_only: bool = False) -> FastAPI:
         app.include_router(knowledge_bases.router)
         app.include_router(documents.router)
         app.include_router(channels.router)
+        app.include_router(search.router)
     problems.install(app)
     app.add_middleware(Tracing)
     return app
