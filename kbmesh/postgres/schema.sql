@@ -156,6 +156,8 @@ CREATE TABLE public.knowledge_bases (
     description text DEFAULT ''::text NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    is_default boolean DEFAULT false NOT NULL,
+    CONSTRAINT knowledge_bases_check CHECK (((owner_type = 'user'::text) OR (NOT is_default))),
     CONSTRAINT knowledge_bases_description_check CHECK ((char_length(description) <= 2000)),
     CONSTRAINT knowledge_bases_name_check CHECK (((char_length(name) >= 1) AND (char_length(name) <= 200))),
     CONSTRAINT knowledge_bases_owner_type_check CHECK ((owner_type = ANY (ARRAY['user'::text, 'team'::text])))
@@ -447,6 +449,13 @@ CREATE UNIQUE INDEX embedding_spaces_one_active ON public.embedding_spaces USING
 
 
 --
+-- Name: knowledge_bases_default; Type: INDEX; Schema: public; Owner: -
+--
+
+CREATE UNIQUE INDEX knowledge_bases_default ON public.knowledge_bases USING btree (owner_id) WHERE is_default;
+
+
+--
 -- Name: knowledge_bases_owner; Type: INDEX; Schema: public; Owner: -
 --
 
@@ -534,4 +543,5 @@ ALTER TABLE ONLY public.webhook_deliveries
 
 INSERT INTO public.schema_migrations (version) VALUES
     ('20261130150000'),
-    ('20261130172000');
+    ('20261130172000'),
+    ('20261130172001');

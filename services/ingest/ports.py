@@ -33,6 +33,11 @@ class KnowledgeBases(Protocol):
 
     async def find(self, principal: Principal, kb_id: UUID) -> KnowledgeBase | None: ...
 
+    async def find_default(self, principal: Principal) -> KnowledgeBase | None: ...
+
+    async def ensure_default(self, principal: Principal, name: str) -> KnowledgeBase:
+        """The principal's default knowledge base, made under `name` if there is none; never a second one."""
+
     async def rename(
         self, principal: Principal, kb_id: UUID, name: str | None, description: str | None
     ) -> KnowledgeBase | None:
@@ -69,6 +74,9 @@ class Documents(Protocol):
     async def find(self, principal: Principal, document_id: UUID) -> Document | None: ...
 
     async def delete(self, principal: Principal, document_id: UUID) -> Removed | None: ...
+
+    async def delete_all(self, principal: Principal, kb_id: UUID) -> Removed:
+        """Every document of a knowledge base, in one transaction."""
 
     async def begin(self, document_id: UUID, revision: int) -> Revision | None:
         """Claims a revision for extraction; None: superseded, deleted, or extracted already."""

@@ -127,6 +127,13 @@ class PostgresDocuments:
             )
             return None if row is None else await remove_documents(conn, self._topics, [row])
 
+    async def delete_all(self, principal: Principal, kb_id: UUID) -> Removed:
+        async with transaction(self._pool) as conn:
+            rows = await conn.fetch(
+                f"{SELECT_VISIBLE} AND d.kb_id = $3 ORDER BY d.id FOR UPDATE OF d", *identity(principal), kb_id
+            )
+            return await remove_documents(conn, self._topics, rows)
+
     async def begin(self, document_id: UUID, revision: int) -> Revision | None:
         async with transaction(self._pool) as conn:
             row = await conn.fetchrow(

@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kbmesh.auth import Authenticator
 from kbmesh.observability import tracing
-from services.ingest.entrypoints.http import channels, documents, health, knowledge_bases, problems, search
+from services.ingest.entrypoints.http import channels, compat, documents, health, knowledge_bases, problems, search
 from services.ingest.handlers.documents import UploadLimits
 from services.ingest.ports import Channels, Documents, EmbeddingProvider, KnowledgeBases, ObjectStore, Search
 
@@ -45,6 +45,7 @@ def create_app(gateway: Gateway, *, health_only: bool = False) -> FastAPI:
         app.include_router(documents.router)
         app.include_router(channels.router)
         app.include_router(search.router)
+        app.include_router(compat.router)
     problems.install(app)
     app.add_middleware(Tracing)
     return app
