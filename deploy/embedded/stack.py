@@ -200,6 +200,7 @@ def _services(directory: DataDirectory, options: StackOptions, addresses: StackA
             "HTTP__HOST": LOOPBACK,
             "HTTP__PORT": str(options.http_port),
             "STORE__DIRECTORY": str(directory.objects),
+            "SEARCH__TARGET": addresses.search,
         },
         "search": {
             "GRPC__HOST": LOOPBACK,

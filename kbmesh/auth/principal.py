@@ -5,7 +5,8 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A caller. Sees the knowledge bases that `sub` owns and those of `teams`; roles open admin routes only."""
+    """A caller. Sees the knowledge bases that `sub` owns and those of `teams`; roles never widen that: they
+    say who may write for a team."""
 
     sub: UUID
     teams: frozenset[UUID] = frozenset()

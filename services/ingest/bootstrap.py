@@ -10,17 +10,22 @@ from kbmesh.auth import Authenticator, require_loopback
 from kbmesh.errors import Unavailable
 from kbmesh.messaging import Consumer, Producer, run_serial
 from kbmesh.postgres import Pool, connection, open_pool
+from kbmesh.rpc import open_channel
 from services.ingest.adapters.directory import DirectoryStore
+from services.ingest.adapters.embedding import EmbeddingHealth
 from services.ingest.adapters.extraction import ChildExtractor
 from services.ingest.adapters.postgres import (
     OutboxRelay,
+    PostgresChannels,
     PostgresDocuments,
     PostgresKnowledgeBases,
     PostgresRecords,
 )
 from services.ingest.adapters.s3 import S3Store
+from services.ingest.adapters.search import GrpcSearch
 from services.ingest.adapters.text_chunker import TextChunker
 from services.ingest.adapters.uvicorn import serve_http
+from services.ingest.domain.models import Quota
 from services.ingest.entrypoints.http import Gateway, create_app
 from services.ingest.entrypoints.kafka import DocumentEvents, RecordEvents
 from services.ingest.handlers.documents import UploadLimits
@@ -50,7 +55,7 @@ async def bootstrap(settings: IngestSettings) -> AsyncIterator[int]:
         pool = await stack.enter_async_context(open_pool(settings.postgres))
         store = _open_store(settings.store, stack)
         await store.check()
-        documents = PostgresDocuments(pool, topics)
+        documents = PostgresDocuments(pool, topics, Quota(settings.quota.max_documents, settings.quota.max_bytes))
         producer = Producer(kafka)
         stack.push_async_callback(producer.close)
         consumers: list[Consumer] = []
@@ -103,9 +108,13 @@ async def bootstrap(settings: IngestSettings) -> AsyncIterator[int]:
         gateway = Gateway(
             authenticator=Authenticator(settings.auth),
             knowledge_bases=PostgresKnowledgeBases(pool, topics),
+            channels=PostgresChannels(pool),
             documents=documents,
             store=store,
+            embedding=await _open_embedding(settings, pool, stack),
+            search=await _open_search(settings, stack),
             limits=UploadLimits(settings.upload.max_bytes, settings.upload.idle_timeout_s),
+            writable=settings.knowledge_bases_enabled,
             ready=ready,
         )
         app = create_app(gateway, health_only=Role.GATEWAY not in settings.roles)
@@ -128,6 +137,20 @@ def _open_store(settings: StoreSettings, stack: AsyncExitStack) -> ObjectStore:
     )
     stack.callback(s3.close)
     return s3
+
+
+async def _open_embedding(settings: IngestSettings, pool: Pool, stack: AsyncExitStack) -> EmbeddingHealth:
+    if settings.embedding is None:
+        return EmbeddingHealth(pool, None, timeout_s=0)
+    channel = await stack.enter_async_context(open_channel(settings.embedding))
+    return EmbeddingHealth(pool, channel, timeout_s=settings.embedding.timeout_s)
+
+
+async def _open_search(settings: IngestSettings, stack: AsyncExitStack) -> GrpcSearch | None:
+    if settings.search is None:
+        return None
+    channel = await stack.enter_async_context(open_channel(settings.search))
+    return GrpcSearch(channel, timeout_s=settings.search.timeout_s)
 
 
 async def _problems(pool: Pool, store: ObjectStore, consumers: list[Consumer]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from kbmesh.auth import Principal
 from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ChunkDraft
 from services.ingest.domain.models import (
+    Channel,
     Chunk,
     Contents,
     Document,
@@ -20,6 +21,7 @@ from services.ingest.domain.models import (
     Revision,
     StoredUpload,
 )
+from services.ingest.domain.search import SearchAnswer
 
 
 class KnowledgeBases(Protocol):
@@ -37,8 +39,28 @@ class KnowledgeBases(Protocol):
     async def contents(self, principal: Principal, kb_id: UUID) -> Contents:
         """Counts of the newest revisions; zeros where there is nothing to see."""
 
+    async def find_default(self, principal: Principal) -> KnowledgeBase | None: ...
+
+    async def ensure_default(self, principal: Principal, name: str) -> KnowledgeBase:
+        """The principal's default knowledge base, made under `name` if there is none; never a second one."""
+
+    async def rename(
+        self, principal: Principal, kb_id: UUID, name: str | None, description: str | None
+    ) -> KnowledgeBase | None:
+        """Changes what is not None; None: there is none to see."""
+
     async def delete(self, principal: Principal, kb_id: UUID) -> Removed | None:
         """Everything in it goes in one transaction, with an event per document; None: there is none to see."""
+
+
+class Channels(Protocol):
+    async def save(self, principal: Principal, channel: Channel) -> bool:
+        """False: a knowledge base of it is not there for the principal to see, and nothing was written."""
+
+    async def find(
+        self, principal: Principal, owner_type: OwnerType, owner_id: UUID, channel_id: str
+    ) -> Channel | None:
+        """With those of its knowledge bases that the principal sees."""
 
 
 class Documents(Protocol):
@@ -50,6 +72,7 @@ class Documents(Protocol):
         False beside the document: it holds these very bytes already and nothing was written. None: the
         knowledge base is not there to see (any more). An upload whose idempotency key is known writes nothing, and
         is answered as the first one was; Conflict: that was another upload, or its document is deleted.
+        PermissionDenied: the owner of the knowledge base has reached the quota.
         """
 
     async def visible(
@@ -83,6 +106,9 @@ class Documents(Protocol):
 
     async def cancel(self, principal: Principal, document_id: UUID) -> Document | None:
         """Calls off the newest revision if it is still under way; the document as it then is, or None."""
+
+    async def delete_all(self, principal: Principal, kb_id: UUID) -> Removed:
+        """Every document of a knowledge base, in one transaction."""
 
     async def begin(self, document_id: UUID, revision: int) -> Revision | None:
         """Claims a revision for extraction; None: superseded, deleted, or extracted already."""
@@ -123,6 +149,18 @@ class ObjectStore(Protocol):
 
     async def check(self) -> None:
         """Raises Unavailable unless the store can be used."""
+
+
+class EmbeddingProvider(Protocol):
+    async def require(self) -> None:
+        """Raises Unavailable unless there is something that can give vectors to what is uploaded now."""
+
+
+class Search(Protocol):
+    async def kb_search(
+        self, authorization: str | None, *, query: str, kb_ids: Sequence[UUID], limit: int
+    ) -> SearchAnswer:
+        """In the name of whom `authorization` proves. Raises the errors of the search service; Unavailable."""
 
 
 class Extractor(Protocol):

@@ -9,6 +9,7 @@ from kbmesh.auth import AuthSettings
 from kbmesh.messaging import KafkaSettings, RetrySettings
 from kbmesh.models import bundled_model_path
 from kbmesh.postgres import PostgresSettings
+from kbmesh.rpc import ChannelSettings
 
 MIB = 1024 * 1024
 
@@ -62,6 +63,13 @@ class UploadSettings(_Group):
     idle_timeout_s: float = 30
 
 
+class QuotaSettings(_Group):
+    """Of each owner, a user or a team, over all its knowledge bases; 0: no limit."""
+
+    max_documents: int = Field(0, ge=0)
+    max_bytes: int = Field(0, ge=0)
+
+
 class ExtractionSettings(_Group):
     timeout_s: float = 120
     memory_bytes: int = 4096 * MIB
@@ -80,7 +88,14 @@ class IngestSettings(BaseSettings):
     kafka: KafkaSettings
     store: StoreSettings
     upload: UploadSettings = UploadSettings()
+    quota: QuotaSettings = QuotaSettings()
     extraction: ExtractionSettings = ExtractionSettings()
     retry: RetrySettings = RetrySettings()
+    knowledge_bases_enabled: bool = True
+    """False: what is there can be read and searched, and nothing can be changed."""
+    embedding: ChannelSettings | None = None
+    """The embedder, whose health uploads depend on then; without it an active embedding space is enough."""
+    search: ChannelSettings | None = None
+    """The search service, for the JSON routes; without it they answer 503."""
     tokenizer: Annotated[Path, Field(default_factory=lambda: bundled_model_path() / "tokenizer.json")]
     """tokenizer.json of the embedding model: chunks are measured in its tokens."""

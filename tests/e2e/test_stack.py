@@ -104,6 +104,25 @@ async def test_a_passage_is_cited_with_its_page_and_its_place(world: World) -> N
     )
 
 
+async def test_older_clients_and_language_models_need_nothing_but_http(world: World) -> None:
+    uploaded = await world.http.post(
+        "/api/knowledge-base/upload",
+        files={"file": ("dock.txt", b"Dock nine is reserved for frozen goods.")},
+        data={"category": "other"},
+    )
+    assert uploaded.status_code == 202, uploaded.text
+    assert (await world.settled(uploaded.headers["location"]))["status"] == "ready"
+    question = {"query": "Where do frozen goods arrive?", "kb_ids": [uploaded.json()["kb_id"]]}
+
+    searched = (await world.http.post("/search", json=question)).json()
+    called = (await world.http.post("/tools/kb_search", json=question)).json()
+
+    assert not searched["degraded"]
+    assert searched["passages"][0]["content"] == "Dock nine is reserved for frozen goods."
+    assert called["passages"][0]["citation"]["filename"] == "dock.txt"
+    assert (await world.http.delete("/api/knowledge-base")).json()["documents"] == 1
+
+
 async def test_the_companys_own_fact_comes_before_a_benchmark_that_says_otherwise(world: World) -> None:
     kb = await world.create_kb()
     own = b"Customer churn at our company was 4.1 percent in the last quarter."

@@ -16,7 +16,7 @@ from services.ingest.adapters.directory import DirectoryStore
 from services.ingest.adapters.postgres import PostgresDocuments, PostgresKnowledgeBases
 from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ChunkDraft, ExtractionFailed
-from services.ingest.domain.models import Document, OwnerType, Status
+from services.ingest.domain.models import Document, OwnerType, Removed, Status
 from services.ingest.handlers.documents import UploadForm, UploadLimits, delete_document, upload_document
 from services.ingest.handlers.extraction import extract_document, give_up_document
 
@@ -80,6 +80,9 @@ class World:
             revision=document.revision,
             superseded_storage_key="",
         )
+
+    async def delete(self, document: Document) -> Removed:
+        return await delete_document(self.knowledge_bases, self.documents, self.store, ALICE, document.id)
 
     async def now(self, document: Document) -> Document:
         found = await self.documents.find(ALICE, document.id)
@@ -186,9 +189,7 @@ async def test_an_upload_during_extraction_wins(world: World) -> None:
 async def test_a_deleted_document_is_not_resurrected(world: World) -> None:
     document = await world.upload()
 
-    await world.extract(
-        document, drafts("old"), lambda: delete_document(world.documents, world.store, ALICE, document.id)
-    )
+    await world.extract(document, drafts("old"), lambda: world.delete(document))
     await world.extract(document, drafts("old"))
 
     assert await world.documents.find(ALICE, document.id) is None
@@ -259,7 +260,7 @@ async def test_giving_up_marks_only_what_still_waits(world: World) -> None:
 async def test_every_state_is_announced(world: World) -> None:
     document = await world.upload()
     await world.extract(document, drafts("one"))
-    await delete_document(world.documents, world.store, ALICE, document.id)
+    await world.delete(document)
     assert await world.events(TOPICS.status) == 4  # pending, processing, embedding, deleted
 
 
@@ -270,7 +271,7 @@ async def test_deletion_counts_chunks_and_vectors(world: World) -> None:
     await world.pool.execute("INSERT INTO vectors_t SELECT id FROM chunks")
     await world.pool.execute("INSERT INTO embedding_spaces VALUES ('t', 'model', 3, 'active', 'vectors_t')")
 
-    removed = await delete_document(world.documents, world.store, ALICE, document.id)
+    removed = await world.delete(document)
 
     assert (removed.documents, removed.chunks, removed.vectors) == (1, 2, 2)
     assert await world.pool.fetchval("SELECT count(*) FROM vectors_t") == 0

@@ -14,9 +14,11 @@ from kbmesh.auth import Authenticator, AuthMode, AuthSettings
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
 from services.ingest.adapters.directory import DirectoryStore
-from services.ingest.adapters.postgres import PostgresDocuments, PostgresKnowledgeBases
+from services.ingest.adapters.postgres import PostgresChannels, PostgresDocuments, PostgresKnowledgeBases
+from services.ingest.domain.models import Quota
 from services.ingest.entrypoints.http import Gateway, create_app
 from services.ingest.handlers.documents import UploadLimits
+from services.ingest.ports import EmbeddingProvider
 
 SECRET = "a secret of the tests, which is long enough"
 AUTH = AuthSettings(mode=AuthMode.HS256, secret=SecretStr(SECRET))
@@ -38,16 +40,36 @@ def bearer(sub: UUID, *, teams: tuple[UUID, ...] = (), roles: tuple[str, ...] = 
     return {"Authorization": f"Bearer {token(sub, teams=teams, roles=roles)}"}
 
 
-def make_gateway(pool: Pool, store_dir: Path, topics: Topics, *, idle_timeout_s: float = 5) -> Gateway:
+class Embedding:
+    """There is a model, in tests that are not about whether there is."""
+
+    async def require(self) -> None:
+        return
+
+
+def make_gateway(
+    pool: Pool,
+    store_dir: Path,
+    topics: Topics,
+    *,
+    idle_timeout_s: float = 5,
+    embedding: EmbeddingProvider | None = None,
+    writable: bool = True,
+    quota: Quota = Quota(),  # noqa: B008 - frozen
+) -> Gateway:
     async def ready() -> dict[str, str]:
         return {}
 
     return Gateway(
         authenticator=Authenticator(AUTH),
         knowledge_bases=PostgresKnowledgeBases(pool, topics),
-        documents=PostgresDocuments(pool, topics),
+        channels=PostgresChannels(pool),
+        documents=PostgresDocuments(pool, topics, quota),
         store=DirectoryStore(store_dir),
+        embedding=embedding or Embedding(),
         limits=UploadLimits(MAX_BYTES, idle_timeout_s),
+        search=None,
+        writable=writable,
         ready=ready,
     )
 

@@ -38,7 +38,7 @@ async def test_a_personal_knowledge_base_belongs_to_its_creator(http: httpx.Asyn
 
 
 async def test_a_team_knowledge_base_is_seen_by_the_members(http: httpx.AsyncClient) -> None:
-    member = bearer(ALICE, teams=(TEAM,))
+    member = bearer(ALICE, teams=(TEAM,), roles=("editor",))
     created = await create(http, member, owner_type="team", owner_id=str(TEAM))
 
     colleague = await http.get("/knowledge-bases", headers=bearer(BOB, teams=(TEAM,)))
@@ -46,13 +46,14 @@ async def test_a_team_knowledge_base_is_seen_by_the_members(http: httpx.AsyncCli
     assert [item["id"] for item in colleague.json()["items"]] == [created["id"]]
 
 
-@pytest.mark.parametrize("method", ["GET", "DELETE"])
+@pytest.mark.parametrize("method", ["GET", "DELETE", "PATCH"])
 async def test_a_stranger_gets_what_a_missing_id_gets(http: httpx.AsyncClient, method: str) -> None:
+    body = {"name": "Mine"} if method == "PATCH" else None
     created = await create(http, bearer(ALICE))
     stranger = bearer(BOB, roles=("admin",))
 
-    theirs = await http.request(method, f"/knowledge-bases/{created['id']}", headers=stranger)
-    missing = await http.request(method, f"/knowledge-bases/{uuid4()}", headers=stranger)
+    theirs = await http.request(method, f"/knowledge-bases/{created['id']}", headers=stranger, json=body)
+    missing = await http.request(method, f"/knowledge-bases/{uuid4()}", headers=stranger, json=body)
 
     assert theirs.status_code == missing.status_code == 404
     assert _without_trace(theirs) == _without_trace(missing)

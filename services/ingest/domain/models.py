@@ -42,6 +42,16 @@ class KnowledgeBase:
 
 
 @dataclass(frozen=True, slots=True)
+class Channel:
+    """Which knowledge bases a chat channel uses; its id is one among those of its owner."""
+
+    owner_type: OwnerType
+    owner_id: UUID
+    id: str
+    kb_ids: tuple[UUID, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
     """`revision` is the newest upload, `live_revision` the one that search sees."""
 
@@ -122,6 +132,14 @@ class StoredUpload:
     uploader: UUID
     idempotency_key: str | None = None
     """The caller's own name for this upload: for a day, its repetition is answered as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What one owner, a user or a team, may keep in all its knowledge bases together; 0: no limit."""
+
+    max_documents: int = 0
+    max_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

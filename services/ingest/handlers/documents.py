@@ -5,11 +5,15 @@ from typing import TypeVar
 from uuid import UUID, uuid4
 
 from kbmesh.auth import Principal
-from kbmesh.errors import Conflict, InvalidArgument, NotFound
+from kbmesh.errors import Conflict, InvalidArgument, NotFound, PermissionDenied
 from kbmesh.provenance import Category, Tier
 from services.ingest.domain.filename import clean_filename
 from services.ingest.domain.models import Document, DocumentFilter, Removed, StoredUpload
-from services.ingest.handlers.knowledge_bases import get_knowledge_base, unknown_knowledge_base
+from services.ingest.handlers.knowledge_bases import (
+    editable_knowledge_base,
+    get_knowledge_base,
+    unknown_knowledge_base,
+)
 from services.ingest.handlers.objects import discard_objects
 from services.ingest.handlers.upload_stream import UploadStream
 from services.ingest.ports import Documents, KnowledgeBases, ObjectStore
@@ -54,11 +58,12 @@ async def upload_document(
 
     Raises:
         NotFound: no such knowledge base for the caller.
+        PermissionDenied: the caller sees it and may not write in it, or its owner has reached the quota.
         InvalidArgument: the file is empty, or its name, category or source priority is not valid.
         Conflict: the idempotency key came with another upload, or the document was deleted in the meantime.
         UnsupportedType, TooLarge, DeadlineExceeded: as UploadStream.
     """
-    await get_knowledge_base(knowledge_bases, principal, kb_id)
+    await editable_knowledge_base(knowledge_bases, principal, kb_id)
     key = f"{kb_id}/{uuid4()}"
     stream = UploadStream(body, lambda: form().filename, limits.max_bytes, limits.idle_timeout_s)
     await store.put(key, stream.chunks())
@@ -81,7 +86,7 @@ async def upload_document(
         registered = await documents.register(principal, upload)
         if registered is None:
             raise unknown_knowledge_base()
-    except (Conflict, InvalidArgument, NotFound):
+    except (Conflict, InvalidArgument, NotFound, PermissionDenied):
         await discard_objects(store, [key])
         raise
     document, changed = registered
@@ -113,14 +118,25 @@ async def list_documents(
     return await documents.visible(principal, kb_id, wanted, after=after, limit=limit)
 
 
+async def editable_document(
+    knowledge_bases: KnowledgeBases, documents: Documents, principal: Principal, document_id: UUID
+) -> Document:
+    """Raises NotFound, and PermissionDenied for who sees it and may not write in its knowledge base."""
+    found = await get_document(documents, principal, document_id)
+    await editable_knowledge_base(knowledge_bases, principal, found.kb_id)
+    return found
+
+
 async def delete_document(
+    knowledge_bases: KnowledgeBases,
     documents: Documents,
     store: ObjectStore,
     principal: Principal,
     document_id: UUID,
     seen: Collection[str] | None = None,
 ) -> Removed:
-    """Raises NotFound; PreconditionFailed if versions are `seen` and it has another by now."""
+    """Raises as editable_document; PreconditionFailed if versions are `seen` and it has another by now."""
+    await editable_document(knowledge_bases, documents, principal, document_id)
     removed = await documents.delete(principal, document_id, seen)
     if removed is None:
         raise unknown_document()

@@ -14,6 +14,7 @@ from services.ingest.adapters.postgres.cancellation import cancel_revision
 from services.ingest.adapters.postgres.chunks import insert_chunks, select_chunks
 from services.ingest.adapters.postgres.events import enqueue_chunks_ready, enqueue_status, enqueue_uploaded
 from services.ingest.adapters.postgres.idempotency import remember, replay
+from services.ingest.adapters.postgres.quotas import lock_owner, require_quota
 from services.ingest.adapters.postgres.removal import remove_documents
 from services.ingest.adapters.postgres.reprocessing import renew, renew_batch
 from services.ingest.adapters.postgres.rows import SELECT_VISIBLE, lock_visible, to_document
@@ -24,6 +25,7 @@ from services.ingest.domain.models import (
     Chunk,
     Document,
     DocumentFilter,
+    Quota,
     Removed,
     Revision,
     Status,
@@ -47,22 +49,25 @@ RETURNING *"""
 
 
 class PostgresDocuments:
-    def __init__(self, pool: Pool, topics: Topics) -> None:
+    def __init__(self, pool: Pool, topics: Topics, quota: Quota = Quota()) -> None:  # noqa: B008 - frozen
         self._pool = pool
         self._topics = topics
+        self._quota = quota
 
     async def register(self, principal: Principal, upload: StoredUpload) -> tuple[Document, bool] | None:
         async with transaction(self._pool) as conn:
             # The lock keeps the knowledge base from being deleted before the document is in it.
-            visible = await conn.fetchval(
-                f"SELECT 1 FROM knowledge_bases kb WHERE {OWN_OR_TEAMS} AND kb.id = $3 FOR KEY SHARE",
+            kb = await conn.fetchrow(
+                f"""SELECT owner_type, owner_id FROM knowledge_bases kb
+                    WHERE {OWN_OR_TEAMS} AND kb.id = $3 FOR KEY SHARE""",
                 *identity(principal),
                 upload.kb_id,
             )
-            if visible is None:
+            if kb is None:
                 return None
             if replayed := await replay(conn, upload):
                 return replayed
+            await lock_owner(conn, self._quota, kb)
             row = await conn.fetchrow(
                 INSERT,
                 uuid4(),
@@ -77,6 +82,7 @@ class PostgresDocuments:
                 upload.uploader,
             )
             superseded = ""
+            grown_by = upload.size_bytes
             if row is None:
                 current = await conn.fetchrow(
                     "SELECT * FROM documents WHERE kb_id = $1 AND filename = $2 FOR UPDATE",
@@ -89,6 +95,7 @@ class PostgresDocuments:
                     await remember(conn, upload, current, changed=False)
                     return to_document(current), False
                 superseded = current["storage_key"]
+                grown_by -= current["size_bytes"]
                 row = await fetch_one(
                     conn,
                     REPLACE,
@@ -101,6 +108,7 @@ class PostgresDocuments:
                     upload.storage_key,
                     upload.uploader,
                 )
+            await require_quota(conn, self._quota, kb, new_document=not superseded, grown_by=grown_by)
             await enqueue_uploaded(conn, self._topics, row, superseded)
             await remember(conn, upload, row, changed=True)
             return to_document(row), True
@@ -164,6 +172,13 @@ class PostgresDocuments:
             if row is not None and row["status"] in IN_PROGRESS:
                 row = await cancel_revision(conn, self._topics, row)
             return None if row is None else to_document(row)
+
+    async def delete_all(self, principal: Principal, kb_id: UUID) -> Removed:
+        async with transaction(self._pool) as conn:
+            rows = await conn.fetch(
+                f"{SELECT_VISIBLE} AND d.kb_id = $3 ORDER BY d.id FOR UPDATE OF d", *identity(principal), kb_id
+            )
+            return await remove_documents(conn, self._topics, rows)
 
     async def begin(self, document_id: UUID, revision: int) -> Revision | None:
         async with transaction(self._pool) as conn:

@@ -69,6 +69,47 @@ class PostgresKnowledgeBases:
             )
         return Contents(**row)
 
+    async def find_default(self, principal: Principal) -> KnowledgeBase | None:
+        async with connection(self._pool) as conn:
+            row = await conn.fetchrow(
+                f"SELECT {COLUMNS} FROM knowledge_bases kb WHERE {OWN_OR_TEAMS} AND kb.is_default",
+                *identity(principal),
+            )
+        return None if row is None else _knowledge_base(row)
+
+    async def ensure_default(self, principal: Principal, name: str) -> KnowledgeBase:
+        found = await self.find_default(principal)
+        if found is not None:
+            return found
+        async with connection(self._pool) as conn:
+            # The update changes nothing: it waits for a parallel insert and returns its row.
+            row = await fetch_one(
+                conn,
+                f"""INSERT INTO knowledge_bases AS kb (id, owner_type, owner_id, name, is_default)
+                    VALUES ($1, 'user', $2, $3, true)
+                    ON CONFLICT (owner_id) WHERE is_default DO UPDATE SET is_default = true
+                    RETURNING {COLUMNS}""",
+                uuid4(),
+                principal.sub,
+                name,
+            )
+        return _knowledge_base(row)
+
+    async def rename(
+        self, principal: Principal, kb_id: UUID, name: str | None, description: str | None
+    ) -> KnowledgeBase | None:
+        async with connection(self._pool) as conn:
+            row = await conn.fetchrow(
+                f"""UPDATE knowledge_bases kb
+                    SET name = coalesce($4, name), description = coalesce($5, description), updated_at = now()
+                    WHERE {OWN_OR_TEAMS} AND kb.id = $3 RETURNING {COLUMNS}""",
+                *identity(principal),
+                kb_id,
+                name,
+                description,
+            )
+        return None if row is None else _knowledge_base(row)
+
     async def delete(self, principal: Principal, kb_id: UUID) -> Removed | None:
         async with transaction(self._pool) as conn:
             found = await conn.fetchval(

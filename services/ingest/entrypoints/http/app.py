@@ -7,9 +7,19 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kbmesh.auth import Authenticator
 from kbmesh.observability import tracing
-from services.ingest.entrypoints.http import content, documents, health, knowledge_bases, lifecycle, problems
+from services.ingest.entrypoints.http import (
+    channels,
+    compat,
+    content,
+    documents,
+    health,
+    knowledge_bases,
+    lifecycle,
+    problems,
+    search,
+)
 from services.ingest.handlers.documents import UploadLimits
-from services.ingest.ports import Documents, KnowledgeBases, ObjectStore
+from services.ingest.ports import Channels, Documents, EmbeddingProvider, KnowledgeBases, ObjectStore, Search
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +28,14 @@ class Gateway:
 
     authenticator: Authenticator
     knowledge_bases: KnowledgeBases
+    channels: Channels
     documents: Documents
     store: ObjectStore
+    embedding: EmbeddingProvider
+    search: Search | None
     limits: UploadLimits
+    writable: bool
+    """False: knowledge bases are switched off, and what is there can only be read."""
     ready: Callable[[], Awaitable[dict[str, str]]]
     """What is wrong with the parts of this process, by name; empty when it can do its work."""
 
@@ -40,6 +55,9 @@ def create_app(gateway: Gateway, *, health_only: bool = False) -> FastAPI:
         app.include_router(documents.router)
         app.include_router(content.router)
         app.include_router(lifecycle.router)
+        app.include_router(channels.router)
+        app.include_router(search.router)
+        app.include_router(compat.router)
     problems.install(app)
     app.add_middleware(Tracing)
     return app

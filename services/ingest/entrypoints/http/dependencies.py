@@ -4,7 +4,7 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 
 from kbmesh.auth import Principal
-from kbmesh.errors import TooLarge
+from kbmesh.errors import TooLarge, Unavailable
 
 if TYPE_CHECKING:
     from services.ingest.entrypoints.http.app import Gateway
@@ -23,6 +23,19 @@ async def _principal(request: Request, _: Annotated[Any, Depends(_bearer)]) -> P
     return await gateway_of(request).authenticator.authenticate(request.headers.get("authorization"))
 
 
+async def _writer(request: Request, caller: Annotated[Principal, Depends(_principal)]) -> Principal:
+    if not gateway_of(request).writable:
+        raise Unavailable(
+            "knowledge bases are switched off: they can be read, not changed", code="knowledge_bases_disabled"
+        )
+    return caller
+
+
+async def _uploader(request: Request, writer: Annotated[Principal, Depends(_writer)]) -> Principal:
+    await gateway_of(request).embedding.require()
+    return writer
+
+
 async def _small_body(request: Request) -> None:
     """Refuses a JSON body that is longer than any honest one before it is read."""
     length = request.headers.get("content-length")
@@ -31,4 +44,8 @@ async def _small_body(request: Request) -> None:
 
 
 Caller = Annotated[Principal, Depends(_principal)]
+Writer = Annotated[Principal, Depends(_writer)]
+"""The caller of a route that changes something: refused while knowledge bases are switched off."""
+Uploader = Annotated[Principal, Depends(_uploader)]
+"""The caller of a route that takes a document in: refused while nothing could embed it."""
 SmallBody = Depends(_small_body)

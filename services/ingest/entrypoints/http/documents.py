@@ -7,7 +7,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from kbmesh.errors import InvalidArgument
 from kbmesh.provenance import Category, Tier
 from services.ingest.domain.models import DocumentFilter, Status
-from services.ingest.entrypoints.http.dependencies import Caller, gateway_of
+from services.ingest.entrypoints.http.dependencies import Caller, Uploader, Writer, gateway_of
 from services.ingest.entrypoints.http.etags import IfMatch, IfNoneMatch, etag, is_known, versions
 from services.ingest.entrypoints.http.multipart import MultipartUpload
 from services.ingest.entrypoints.http.problems import responses
@@ -42,13 +42,13 @@ UPLOAD_BODY: Final[dict[str, Any]] = {
     "/knowledge-bases/{kb_id}/documents",
     status_code=202,
     openapi_extra=UPLOAD_BODY,
-    responses=responses(400, 404, 408, 409, 413, 415)
+    responses=responses(400, 403, 404, 408, 409, 413, 415)
     | {200: {"model": UploadOut, "description": "The document holds these very bytes already."}},
 )
 async def upload(
     request: Request,
     response: Response,
-    caller: Caller,
+    caller: Uploader,
     kb_id: UUID,
     filename: Annotated[str | None, Query(description="For a raw body; a form carries its own.")] = None,
     category: Annotated[str | None, Query(description="As the form field; `other` by default.")] = None,
@@ -153,11 +153,11 @@ async def get(
     return DocumentOut.of(document)
 
 
-@router.delete("/documents/{document_id}", responses=responses(404, 412))
-async def delete(request: Request, caller: Caller, document_id: UUID, if_match: IfMatch = None) -> RemovedOut:
+@router.delete("/documents/{document_id}", responses=responses(403, 404, 412))
+async def delete(request: Request, caller: Writer, document_id: UUID, if_match: IfMatch = None) -> RemovedOut:
     """Deletes a document, in any state, with its file, chunks and vectors; says how many that were."""
     gateway = gateway_of(request)
     removed = await handlers.delete_document(
-        gateway.documents, gateway.store, caller, document_id, versions(if_match)
+        gateway.knowledge_bases, gateway.documents, gateway.store, caller, document_id, versions(if_match)
     )
     return RemovedOut.of(removed)

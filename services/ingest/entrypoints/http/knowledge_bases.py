@@ -4,9 +4,10 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
 
-from services.ingest.entrypoints.http.dependencies import Caller, SmallBody, gateway_of
+from services.ingest.entrypoints.http.dependencies import Caller, SmallBody, Writer, gateway_of
 from services.ingest.entrypoints.http.problems import responses
 from services.ingest.entrypoints.http.schemas import (
+    KnowledgeBaseChange,
     KnowledgeBaseDetail,
     KnowledgeBaseIn,
     KnowledgeBaseOut,
@@ -19,8 +20,8 @@ router = APIRouter(prefix="/knowledge-bases", tags=["knowledge bases"])
 
 
 @router.post("", status_code=201, dependencies=[SmallBody], responses=responses(403, 413))
-async def create(request: Request, response: Response, caller: Caller, body: KnowledgeBaseIn) -> KnowledgeBaseOut:
-    """Creates a knowledge base, for yourself or for a team of yours."""
+async def create(request: Request, response: Response, caller: Writer, body: KnowledgeBaseIn) -> KnowledgeBaseOut:
+    """Creates a knowledge base, for yourself or for a team that you edit for."""
     created = await handlers.create_knowledge_base(
         gateway_of(request).knowledge_bases,
         caller,
@@ -57,8 +58,17 @@ async def get(request: Request, caller: Caller, kb_id: UUID) -> KnowledgeBaseDet
     return KnowledgeBaseDetail(**asdict(found), **asdict(contents))
 
 
-@router.delete("/{kb_id}", responses=responses(404))
-async def delete(request: Request, caller: Caller, kb_id: UUID) -> RemovedOut:
+@router.patch("/{kb_id}", dependencies=[SmallBody], responses=responses(403, 404, 413))
+async def rename(request: Request, caller: Writer, kb_id: UUID, body: KnowledgeBaseChange) -> KnowledgeBaseOut:
+    """Changes the name, the description or both."""
+    renamed = await handlers.rename_knowledge_base(
+        gateway_of(request).knowledge_bases, caller, kb_id, name=body.name, description=body.description
+    )
+    return KnowledgeBaseOut.model_validate(renamed)
+
+
+@router.delete("/{kb_id}", responses=responses(403, 404))
+async def delete(request: Request, caller: Writer, kb_id: UUID) -> RemovedOut:
     """Deletes a knowledge base with every document, chunk and vector in it; says how many that were."""
     gateway = gateway_of(request)
     removed = await handlers.delete_knowledge_base(gateway.knowledge_bases, gateway.store, caller, kb_id)

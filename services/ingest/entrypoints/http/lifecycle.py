@@ -4,7 +4,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Request, Response
 
-from services.ingest.entrypoints.http.dependencies import Caller, gateway_of
+from services.ingest.entrypoints.http.dependencies import Uploader, Writer, gateway_of
 from services.ingest.entrypoints.http.etags import IfMatch, etag, versions
 from services.ingest.entrypoints.http.problems import responses
 from services.ingest.entrypoints.http.schemas import DocumentOut, ReprocessedOut
@@ -14,19 +14,22 @@ from services.ingest.handlers.reprocessing import reprocess_document, reprocess_
 router = APIRouter(tags=["documents"])
 
 
-@router.post("/documents/{document_id}/reprocess", status_code=202, responses=responses(404, 412))
+@router.post("/documents/{document_id}/reprocess", status_code=202, responses=responses(403, 404, 412))
 async def reprocess(
-    request: Request, response: Response, caller: Caller, document_id: UUID, if_match: IfMatch = None
+    request: Request, response: Response, caller: Uploader, document_id: UUID, if_match: IfMatch = None
 ) -> DocumentOut:
     """Extracts the stored file again, as a new revision; search sees the old one until the new one is ready."""
-    document = await reprocess_document(gateway_of(request).documents, caller, document_id, versions(if_match))
+    gateway = gateway_of(request)
+    document = await reprocess_document(
+        gateway.knowledge_bases, gateway.documents, caller, document_id, versions(if_match)
+    )
     response.headers["Location"] = f"/documents/{document.id}"
     response.headers["ETag"] = etag(document.version)
     return DocumentOut.of(document)
 
 
-@router.post("/knowledge-bases/{kb_id}/reprocess", status_code=202, responses=responses(404))
-async def reprocess_all(request: Request, response: Response, caller: Caller, kb_id: UUID) -> ReprocessedOut:
+@router.post("/knowledge-bases/{kb_id}/reprocess", status_code=202, responses=responses(403, 404))
+async def reprocess_all(request: Request, response: Response, caller: Uploader, kb_id: UUID) -> ReprocessedOut:
     """Extracts every document of a knowledge base again, as `/documents/{document_id}/reprocess` does one."""
     gateway = gateway_of(request)
     count = await reprocess_knowledge_base(gateway.knowledge_bases, gateway.documents, caller, kb_id)
@@ -34,10 +37,11 @@ async def reprocess_all(request: Request, response: Response, caller: Caller, kb
     return ReprocessedOut(documents=count)
 
 
-@router.post("/documents/{document_id}/cancel", responses=responses(404, 409))
-async def cancel(request: Request, caller: Caller, document_id: UUID) -> DocumentOut:
+@router.post("/documents/{document_id}/cancel", responses=responses(403, 404, 409))
+async def cancel(request: Request, caller: Writer, document_id: UUID) -> DocumentOut:
     """Calls off the processing of a document: it is `failed` with `cancelled`, and search sees what it saw before.
 
     409 `not_in_progress`: there is nothing to call off. Reprocessing or another upload starts anew.
     """
-    return DocumentOut.of(await cancel_document(gateway_of(request).documents, caller, document_id))
+    gateway = gateway_of(request)
+    return DocumentOut.of(await cancel_document(gateway.knowledge_bases, gateway.documents, caller, document_id))

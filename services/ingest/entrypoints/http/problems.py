@@ -28,6 +28,11 @@ STATUSES: Final[dict[type[errors.KbmeshError], int]] = {
     errors.ResourceExhausted: 429,
     errors.Unavailable: 503,
 }
+TYPES: Final = {
+    code: f"https://kbmesh.dev/problems/{code.replace('_', '-')}"
+    for code in ("knowledge_bases_disabled", "knowledge_base_unavailable")
+}
+"""Problems that a page shows in a way of its own; all others are told apart by their code."""
 RETRY_AFTER_S: Final = "5"
 
 
@@ -97,6 +102,7 @@ def _answer(
     headers: dict[str, str] | None = None,
 ) -> JSONResponse:
     problem = Problem(
+        type=TYPES.get(code, "about:blank"),
         title=HTTPStatus(status).phrase,
         status=status,
         code=code,

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Annotated
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from kbmesh.provenance import Category, Tier
 from services.ingest.domain.models import Document, OwnerType, Removed, Status
@@ -22,6 +22,21 @@ class KnowledgeBaseIn(BaseModel):
     description: Description = ""
     owner_type: OwnerType = OwnerType.USER
     owner_id: UUID | None = Field(None, description="The team; for a personal one, you by default.")
+
+
+class KnowledgeBaseChange(BaseModel):
+    """What is absent or null stays as it is."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"minProperties": 1})
+
+    name: Name | None = Field(None, examples=["Finance 2027"])
+    description: Description | None = None
+
+    @model_validator(mode="after")
+    def _something(self) -> "KnowledgeBaseChange":
+        if self.name is None and self.description is None:
+            raise ValueError("give a name or a description")
+        return self
 
 
 class KnowledgeBaseOut(BaseModel):

@@ -1,0 +1,92 @@
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+import grpc
+
+from kbmesh import errors
+from kbmesh.observability import tracing
+from kbmesh.rpc.status import reason
+from kbmesh.search.v1 import search_pb2, search_pb2_grpc
+from kbmesh.tiers import tier_from_proto
+from services.ingest.domain.search import Citation, Passage, Score, SearchAnswer
+
+ERRORS: Final[dict[grpc.StatusCode, type[errors.KbmeshError]]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidArgument,
+    grpc.StatusCode.UNAUTHENTICATED: errors.Unauthenticated,
+    grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDenied,
+    grpc.StatusCode.NOT_FOUND: errors.NotFound,
+    grpc.StatusCode.ABORTED: errors.Conflict,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: errors.ResourceExhausted,
+    # To the caller of the gateway a late answer of the service behind it is one that did not come.
+    grpc.StatusCode.DEADLINE_EXCEEDED: errors.Unavailable,
+    grpc.StatusCode.UNAVAILABLE: errors.Unavailable,
+}
+
+
+class GrpcSearch:
+    """Port Search on the SearchService."""
+
+    def __init__(self, channel: grpc.aio.Channel, *, timeout_s: float) -> None:
+        self._stub = search_pb2_grpc.SearchServiceStub(channel)
+        self._timeout_s = timeout_s
+
+    async def kb_search(
+        self, authorization: str | None, *, query: str, kb_ids: Sequence[UUID], limit: int
+    ) -> SearchAnswer:
+        request = search_pb2.KbSearchRequest(query=query, kb_ids=[str(kb_id) for kb_id in kb_ids], limit=limit)
+        try:
+            response = await self._stub.KbSearch(
+                request, timeout=self._timeout_s, metadata=_metadata(authorization), wait_for_ready=False
+            )
+        except grpc.aio.AioRpcError as error:
+            raise _known(error) from error
+        return SearchAnswer(tuple(map(_passage, response.passages)), response.degraded, response.degraded_reason)
+
+
+def _metadata(authorization: str | None) -> tuple[tuple[str, str], ...]:
+    # With authentication off nobody has looked at the header, and gRPC takes no others than these.
+    said = authorization is not None and authorization.isascii() and authorization.isprintable()
+    identity = (("authorization", authorization),) if authorization is not None and said else ()
+    return identity + tuple(tracing.inject().items())
+
+
+def _known(error: grpc.aio.AioRpcError) -> errors.KbmeshError:
+    kind = ERRORS.get(error.code(), errors.KbmeshError)
+    code = reason(error)
+    if code is not None:
+        return kind(error.details() or "", code=code.lower())
+    # Not from a server of this project: its words may name addresses.
+    if kind is errors.Unavailable:
+        return kind("the search service does not answer", code="search_unavailable")
+    return kind("the search service refused the call")
+
+
+def _passage(passage: search_pb2.Passage) -> Passage:
+    citation, score = passage.citation, passage.score
+    return Passage(
+        chunk_id=passage.chunk_id,
+        document_id=passage.document_id,
+        kb_id=passage.kb_id,
+        filename=passage.filename,
+        category=passage.category,
+        content=passage.content,
+        label=passage.label,
+        tier=tier_from_proto(passage.tier),
+        citation=Citation(
+            page=citation.page if citation.HasField("page") else None,
+            headings=tuple(citation.headings),
+            char_start=citation.char_start,
+            char_end=citation.char_end,
+            content_sha256=citation.content_sha256,
+        ),
+        score=Score(
+            value=score.value,
+            relevance=score.relevance,
+            tier_weight=score.tier_weight,
+            freshness=score.freshness,
+            vector_rank=score.vector_rank if score.HasField("vector_rank") else None,
+            keyword_rank=score.keyword_rank if score.HasField("keyword_rank") else None,
+            reason=score.reason,
+        ),
+    )

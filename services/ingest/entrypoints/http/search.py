@@ -1,0 +1,176 @@
+"""Search as JSON: for programs, and as a tool for language models."""
+
+from typing import Any, Final, Literal
+from uuid import UUID
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from kbmesh.provenance import Category, Tier
+from services.ingest.domain.search import SearchAnswer
+from services.ingest.entrypoints.http.dependencies import Caller, SmallBody, gateway_of
+from services.ingest.entrypoints.http.problems import responses
+from services.ingest.handlers.search import kb_search
+
+router = APIRouter(tags=["search"])
+
+TOOL_NAME: Final = "kb_search"
+TOOL_DESCRIPTION: Final = (
+    "Finds passages in the user's uploaded documents. Best first; the label of each says how far to trust it, the"
+    " citation where it stands."
+)
+
+
+class SearchIn(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    query: str = Field(
+        min_length=1,
+        max_length=4000,
+        description="A question or keywords, in natural language.",
+        examples=["How is customer churn defined?"],
+    )
+    kb_ids: list[UUID] = Field(
+        default=[],
+        max_length=100,
+        description="Ids of the knowledge bases to look in; by default all that the caller can see.",
+    )
+    limit: int = Field(5, ge=1, le=50, description="How many passages at most.")
+
+
+class CitationOut(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    page: int | None = Field(description="From 1; null for formats without pages.")
+    headings: list[str] = Field(description="Above the passage, outermost first.")
+    char_start: int
+    char_end: int
+    content_sha256: str
+
+
+class ScoreOut(BaseModel):
+    """value = relevance × tier_weight × freshness."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    value: float
+    relevance: float
+    tier_weight: float
+    freshness: float
+    vector_rank: int | None
+    keyword_rank: int | None
+    reason: str
+
+
+class PassageOut(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    chunk_id: UUID
+    document_id: UUID
+    kb_id: UUID
+    filename: str
+    category: Category
+    content: str
+    label: str = Field(examples=["[UPLOADED DOCUMENT: handbook.pdf]"])
+    tier: Tier | None
+    citation: CitationOut
+    score: ScoreOut
+
+
+class SearchOut(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    passages: list[PassageOut] = Field(description="Best first.")
+    degraded: bool = Field(description="One of the two legs could not answer; the results are of the other.")
+    degraded_reason: str
+
+
+class ToolCitation(BaseModel):
+    document_id: UUID
+    filename: str
+    page: int | None
+    headings: list[str]
+
+
+class ToolPassage(BaseModel):
+    label: str
+    content: str
+    citation: ToolCitation
+    score: float
+
+
+class ToolOut(BaseModel):
+    passages: list[ToolPassage] = Field(description="Best first.")
+    degraded: bool
+
+    @classmethod
+    def of(cls, answer: SearchAnswer) -> "ToolOut":
+        return cls(
+            passages=[
+                ToolPassage(
+                    label=passage.label,
+                    content=passage.content,
+                    citation=ToolCitation(
+                        document_id=UUID(passage.document_id),
+                        filename=passage.filename,
+                        page=passage.citation.page,
+                        headings=list(passage.citation.headings),
+                    ),
+                    score=passage.score.value,
+                )
+                for passage in answer.passages
+            ],
+            degraded=answer.degraded,
+        )
+
+
+class Function(BaseModel):
+    name: str
+    description: str
+    parameters: dict[str, Any] = Field(description="A JSON schema.")
+
+
+class FunctionTool(BaseModel):
+    type: Literal["function"] = "function"
+    function: Function
+
+
+class ToolDefinition(BaseModel):
+    name: str
+    description: str
+    input_schema: dict[str, Any] = Field(description="A JSON schema of what `POST /tools/kb_search` takes.")
+    openai: FunctionTool = Field(description="The same as an entry of `tools` in a chat completion request.")
+
+
+@router.post("/search", dependencies=[SmallBody], responses=responses(400, 413, 429))
+async def search(request: Request, _: Caller, body: SearchIn) -> SearchOut:
+    """Passages from the knowledge bases that you see, ranked by relevance and provenance."""
+    return SearchOut.model_validate(await _answer(request, body))
+
+
+@router.post("/tools/kb_search", dependencies=[SmallBody], responses=responses(400, 413, 429))
+async def call_tool(request: Request, _: Caller, body: SearchIn) -> ToolOut:
+    """The same search, with what a language model needs of the answer."""
+    return ToolOut.of(await _answer(request, body))
+
+
+@router.get("/tools/kb_search", responses=responses())
+async def describe_tool(_: Caller) -> ToolDefinition:
+    """What to tell a language model about `POST /tools/kb_search`."""
+    schema = SearchIn.model_json_schema()
+    return ToolDefinition(
+        name=TOOL_NAME,
+        description=TOOL_DESCRIPTION,
+        input_schema=schema,
+        openai=FunctionTool(function=Function(name=TOOL_NAME, description=TOOL_DESCRIPTION, parameters=schema)),
+    )
+
+
+async def _answer(request: Request, body: SearchIn) -> SearchAnswer:
+    return await kb_search(
+        gateway_of(request).search,
+        request.headers.get("authorization"),
+        query=body.query,
+        kb_ids=body.kb_ids,
+        limit=body.limit,
+    )

@@ -1,0 +1,191 @@
+"""The JSON routes of search, over the real search service and over one that fails in every way."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import grpc
+import httpx
+import pytest
+
+from kbmesh import errors
+from kbmesh.auth import Authenticator
+from kbmesh.messaging import Topics
+from kbmesh.postgres import Pool, PostgresSettings
+from kbmesh.rpc import ChannelSettings, GrpcSettings, open_channel, serve
+from kbmesh.search.v1 import search_pb2, search_pb2_grpc
+from services.ingest.adapters.search import GrpcSearch
+from tests.support.gateway import client_of, make_gateway
+from tests.support.search import Corpus, Text
+from tests.support.search_service import ANN, AUTH, NOWHERE, EmbeddingStub, running_search, token
+
+
+@pytest.fixture
+async def corpus(pool: Pool) -> Corpus:
+    corpus = Corpus(pool)
+    await corpus.create_space()
+    return corpus
+
+
+@asynccontextmanager
+async def gateway(pool: Pool, path: Path, channel: grpc.aio.Channel | None) -> AsyncIterator[httpx.AsyncClient]:
+    search = None if channel is None else GrpcSearch(channel, timeout_s=5)
+    made = replace(make_gateway(pool, path, Topics("kbmesh")), authenticator=Authenticator(AUTH), search=search)
+    async with client_of(made) as client:
+        client.headers.update(dict(token(ANN)))
+        yield client
+
+
+@pytest.fixture
+async def http(
+    pool: Pool, postgres_settings: PostgresSettings, tmp_path: Path
+) -> AsyncIterator[httpx.AsyncClient]:
+    async with (
+        running_search(postgres_settings, EmbeddingStub()) as running,
+        gateway(pool, tmp_path, running.channel) as client,
+    ):
+        yield client
+
+
+class FailingSearch(search_pb2_grpc.SearchServiceServicer):
+    def __init__(self) -> None:
+        self.failure: Exception = errors.Unavailable("down")
+        self.metadata: dict[str, Any] = {}
+
+    async def KbSearch(self, request: Any, context: Any) -> search_pb2.KbSearchResponse:
+        self.metadata = dict(context.invocation_metadata())
+        raise self.failure
+
+
+async def test_a_search_answers_with_provenance_and_place(http: httpx.AsyncClient, corpus: Corpus) -> None:
+    kb = await corpus.add_base(ANN)
+    [chunk] = await corpus.add_document(
+        kb, Text("Churn is 2 percent.", page=4, headings=["Metrics"]), filename="a.pdf", category="strategy"
+    )
+
+    answer = await http.post("/search", json={"query": "churn", "kb_ids": [str(kb)], "limit": 3})
+
+    assert answer.status_code == 200, answer.text
+    [passage] = answer.json()["passages"]
+    assert (passage["chunk_id"], passage["kb_id"]) == (str(chunk), str(kb))
+    assert (passage["label"], passage["category"]) == ("[UPLOADED DOCUMENT: a.pdf]", "strategy")
+    assert (passage["content"], passage["tier"]) == ("Churn is 2 percent.", "CustomerFact")
+    assert (passage["citation"]["page"], passage["citation"]["headings"]) == (4, ["Metrics"])
+    assert passage["score"]["value"] == passage["score"]["relevance"] == 1
+    assert (passage["score"]["vector_rank"], passage["score"]["keyword_rank"]) == (1, 1)
+    assert (answer.json()["degraded"], answer.json()["degraded_reason"]) == (False, "")
+
+
+async def test_the_tool_answers_with_what_a_model_needs(http: httpx.AsyncClient, corpus: Corpus) -> None:
+    kb = await corpus.add_base(ANN)
+    for number in range(7):
+        await corpus.add_document(kb, Text(f"Churn {number}"), filename=f"{number}.txt")
+
+    answer = (await http.post("/tools/kb_search", json={"query": "churn"})).json()
+
+    assert len(answer["passages"]) == 5
+    first = answer["passages"][0]
+    assert set(first) == {"label", "content", "citation", "score"}
+    assert first["label"] == f"[UPLOADED DOCUMENT: {first['citation']['filename']}]"
+    assert 0 < first["score"] <= 1
+
+
+async def test_the_schema_of_the_tool_is_that_of_its_route(http: httpx.AsyncClient) -> None:
+    tool = (await http.get("/tools/kb_search")).json()
+
+    parameters = tool["openai"]["function"]["parameters"]
+    assert tool["openai"]["type"] == "function"
+    assert tool["name"] == tool["openai"]["function"]["name"] == "kb_search"
+    assert parameters == tool["input_schema"]
+    assert set(parameters["properties"]) == {"query", "kb_ids", "limit"}
+    assert (parameters["required"], parameters["properties"]["limit"]["default"]) == (["query"], 5)
+
+
+@pytest.mark.parametrize("path", ["/search", "/tools/kb_search"])
+async def test_the_knowledge_bases_of_others_give_nothing(
+    http: httpx.AsyncClient, corpus: Corpus, path: str
+) -> None:
+    theirs = await corpus.add_base(uuid4())
+    await corpus.add_document(theirs, Text("churn"))
+
+    for kb_ids in ([], [str(theirs)], [str(uuid4())]):
+        answer = await http.post(path, json={"query": "churn", "kb_ids": kb_ids})
+        assert (answer.status_code, answer.json()["passages"]) == (200, [])
+    assert (await http.post(path, json={"query": "churn"}, headers={"Authorization": ""})).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"query": " \t"}, 400, "empty_query"),
+        ({"query": ""}, 422, "invalid_request"),
+        ({"query": "x" * 4001}, 422, "invalid_request"),
+        ({"query": "x", "limit": 51}, 422, "invalid_request"),
+        ({"query": "x", "kb_ids": ["nobody"]}, 422, "invalid_request"),
+        ({"query": "x", "surprise": 1}, 422, "invalid_request"),
+    ],
+)
+async def test_a_bad_question_is_told_what_is_wrong(
+    http: httpx.AsyncClient, body: dict[str, object], status: int, code: str
+) -> None:
+    answer = await http.post("/search", json=body)
+
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+
+
+async def test_without_a_search_service_the_rest_goes_on(pool: Pool, tmp_path: Path) -> None:
+    async with (
+        open_channel(ChannelSettings(target=NOWHERE)) as nowhere,
+        gateway(pool, tmp_path, nowhere) as down,
+        gateway(pool, tmp_path, None) as unset,
+    ):
+        answers = [await client.post("/search", json={"query": "x"}) for client in (down, unset)]
+        listed = await down.get("/knowledge-bases")
+
+    assert [(answer.status_code, answer.json()["code"]) for answer in answers] == [
+        (503, "search_unavailable"),
+        (503, "search_unavailable"),
+    ]
+    assert NOWHERE not in answers[0].text
+    assert listed.status_code == 200
+
+
+async def test_a_failure_keeps_its_code_and_the_service_gets_caller_and_trace(pool: Pool, tmp_path: Path) -> None:
+    servicer = FailingSearch()
+    trace = "0af7651916cd43dd8448eb211c80319c"
+
+    def register(server: grpc.aio.Server) -> None:
+        search_pb2_grpc.add_SearchServiceServicer_to_server(servicer, server)
+
+    got = []
+    async with (
+        serve(GrpcSettings(), AUTH, register, []) as server,
+        open_channel(ChannelSettings(target=f"127.0.0.1:{server.port}")) as channel,
+        gateway(pool, tmp_path, channel) as http,
+    ):
+        for failure in (
+            errors.ResourceExhausted("full", code="too_busy"),
+            errors.NotFound("gone"),
+            errors.DeadlineExceeded("late"),
+            errors.Unavailable("no database", code="database_unavailable"),
+            RuntimeError("a secret"),
+        ):
+            servicer.failure = failure
+            headers = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
+            answer = await http.post("/search", json={"query": "x"}, headers=headers)
+            assert "secret" not in answer.text
+            got.append((answer.status_code, answer.json()["code"]))
+        authorization = http.headers["authorization"]
+
+    assert got == [
+        (429, "too_busy"),
+        (404, "not_found"),
+        (503, "deadline_exceeded"),
+        (503, "database_unavailable"),
+        (500, "internal"),
+    ]
+    assert servicer.metadata["authorization"] == authorization
+    assert trace in servicer.metadata["traceparent"]
