@@ -28,6 +28,34 @@ COMMENT ON EXTENSION vector IS 'vector data type and ivfflat and hnsw access met
 
 
 --
+-- Name: notify_document(); Type: FUNCTION; Schema: public; Owner: -
+--
+
+CREATE FUNCTION public.notify_document() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    PERFORM pg_notify('kbmesh_documents', coalesce(NEW.kb_id, OLD.kb_id) || ' ' || coalesce(NEW.id, OLD.id));
+    RETURN NULL;
+END
+$$;
+
+
+--
+-- Name: notify_knowledge_base_deleted(); Type: FUNCTION; Schema: public; Owner: -
+--
+
+CREATE FUNCTION public.notify_knowledge_base_deleted() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    PERFORM pg_notify('kbmesh_documents', OLD.id::text);
+    RETURN NULL;
+END
+$$;
+
+
+--
 -- Name: notify_outbox(); Type: FUNCTION; Schema: public; Owner: -
 --
 
@@ -472,6 +500,20 @@ CREATE INDEX webhook_deliveries_webhook ON public.webhook_deliveries USING btree
 
 
 --
+-- Name: documents documents_notify; Type: TRIGGER; Schema: public; Owner: -
+--
+
+CREATE TRIGGER documents_notify AFTER INSERT OR DELETE OR UPDATE ON public.documents FOR EACH ROW EXECUTE FUNCTION public.notify_document();
+
+
+--
+-- Name: knowledge_bases knowledge_bases_notify; Type: TRIGGER; Schema: public; Owner: -
+--
+
+CREATE TRIGGER knowledge_bases_notify AFTER DELETE ON public.knowledge_bases FOR EACH ROW EXECUTE FUNCTION public.notify_knowledge_base_deleted();
+
+
+--
 -- Name: outbox outbox_notify; Type: TRIGGER; Schema: public; Owner: -
 --
 
@@ -530,4 +572,5 @@ ALTER TABLE ONLY public.webhook_deliveries
 --
 
 INSERT INTO public.schema_migrations (version) VALUES
-    ('20261130150000');
+    ('20261130150000'),
+    ('20261130173000');

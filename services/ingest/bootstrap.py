@@ -17,6 +17,7 @@ from services.ingest.adapters.postgres import (
     PostgresDocuments,
     PostgresKnowledgeBases,
     PostgresRecords,
+    listen_for_documents,
 )
 from services.ingest.adapters.s3 import S3Store
 from services.ingest.adapters.text_chunker import TextChunker
@@ -24,6 +25,7 @@ from services.ingest.adapters.uvicorn import serve_http
 from services.ingest.entrypoints.http import Gateway, create_app
 from services.ingest.entrypoints.kafka import DocumentEvents, RecordEvents
 from services.ingest.handlers.documents import UploadLimits
+from services.ingest.handlers.watching import Watches, WatchLimits
 from services.ingest.ports import ObjectStore
 from services.ingest.settings import IngestSettings, Role, StoreSettings
 
@@ -97,6 +99,13 @@ async def bootstrap(settings: IngestSettings) -> AsyncIterator[int]:
                 )
             )
 
+        watches = Watches(WatchLimits(settings.events.max_streams, settings.events.max_streams_per_user))
+        if Role.GATEWAY in settings.roles:
+            listening = workers.create_task(
+                listen_for_documents(settings.postgres, watches.changed, watches.changed_unheard)
+            )
+            stack.callback(listening.cancel)
+
         async def ready() -> dict[str, str]:
             return await _problems(pool, store, consumers)
 
@@ -106,11 +115,14 @@ async def bootstrap(settings: IngestSettings) -> AsyncIterator[int]:
             documents=documents,
             store=store,
             limits=UploadLimits(settings.upload.max_bytes, settings.upload.idle_timeout_s),
+            watches=watches,
             ready=ready,
         )
         app = create_app(gateway, health_only=Role.GATEWAY not in settings.roles)
         http = settings.http
-        yield await stack.enter_async_context(serve_http(app, http.host, http.port, http.stop_grace_s))
+        port = await stack.enter_async_context(serve_http(app, http.host, http.port, http.stop_grace_s))
+        stack.callback(watches.close)  # before the server waits for its requests to end
+        yield port
 
 
 def _open_store(settings: StoreSettings, stack: AsyncExitStack) -> ObjectStore:

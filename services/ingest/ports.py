@@ -1,6 +1,7 @@
 """What the handlers need from the outside."""
 
 from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 from uuid import UUID
@@ -48,6 +49,18 @@ class Documents(Protocol):
     async def visible(
         self, principal: Principal, kb_id: UUID, *, after: UUID | None, limit: int
     ) -> list[Document]: ...
+
+    async def states(
+        self,
+        principal: Principal,
+        kb_id: UUID,
+        *,
+        only: Sequence[UUID] | None,
+        after: tuple[datetime, UUID] | None,
+        limit: int,
+    ) -> list[Document]:
+        """All documents or `only` these, in order of (created_at, id), from behind `after`: that of the last seen,
+        which need not exist any more."""
 
     async def find(self, principal: Principal, document_id: UUID) -> Document | None: ...
 

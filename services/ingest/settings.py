@@ -67,6 +67,13 @@ class ExtractionSettings(_Group):
     memory_bytes: int = 4096 * MIB
 
 
+class EventsSettings(_Group):
+    """Streams of server-sent events that may be open at once."""
+
+    max_streams: int = 256
+    max_streams_per_user: int = 16
+
+
 class IngestSettings(BaseSettings):
     """Environment variables KBMESH_INGEST_<FIELD>, with __ between a group and its field."""
 
@@ -80,6 +87,7 @@ class IngestSettings(BaseSettings):
     kafka: KafkaSettings
     store: StoreSettings
     upload: UploadSettings = UploadSettings()
+    events: EventsSettings = EventsSettings()
     extraction: ExtractionSettings = ExtractionSettings()
     retry: RetrySettings = RetrySettings()
     tokenizer: Annotated[Path, Field(default_factory=lambda: bundled_model_path() / "tokenizer.json")]

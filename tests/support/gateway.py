@@ -17,6 +17,7 @@ from services.ingest.adapters.directory import DirectoryStore
 from services.ingest.adapters.postgres import PostgresDocuments, PostgresKnowledgeBases
 from services.ingest.entrypoints.http import Gateway, create_app
 from services.ingest.handlers.documents import UploadLimits
+from services.ingest.handlers.watching import Watches, WatchLimits
 
 SECRET = "a secret of the tests, which is long enough"
 AUTH = AuthSettings(mode=AuthMode.HS256, secret=SecretStr(SECRET))
@@ -48,6 +49,7 @@ def make_gateway(pool: Pool, store_dir: Path, topics: Topics, *, idle_timeout_s:
         documents=PostgresDocuments(pool, topics),
         store=DirectoryStore(store_dir),
         limits=UploadLimits(MAX_BYTES, idle_timeout_s),
+        watches=Watches(WatchLimits()),
         ready=ready,
     )
 

@@ -2,7 +2,8 @@
 
 from services.ingest.adapters.postgres.documents import PostgresDocuments
 from services.ingest.adapters.postgres.knowledge_bases import PostgresKnowledgeBases
+from services.ingest.adapters.postgres.listening import listen_for_documents
 from services.ingest.adapters.postgres.outbox import OutboxRelay
 from services.ingest.adapters.postgres.records import PostgresRecords
 
-__all__ = ["OutboxRelay", "PostgresDocuments", "PostgresKnowledgeBases", "PostgresRecords"]
+__all__ = ["OutboxRelay", "PostgresDocuments", "PostgresKnowledgeBases", "PostgresRecords", "listen_for_documents"]

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -104,6 +105,29 @@ class PostgresDocuments:
                 *identity(principal),
                 kb_id,
                 after,
+                limit,
+            )
+        return [_document(row) for row in rows]
+
+    async def states(
+        self,
+        principal: Principal,
+        kb_id: UUID,
+        *,
+        only: Sequence[UUID] | None,
+        after: tuple[datetime, UUID] | None,
+        limit: int,
+    ) -> list[Document]:
+        async with connection(self._pool) as conn:
+            rows = await conn.fetch(
+                f"""{SELECT_VISIBLE} AND d.kb_id = $3
+                      AND ($4::uuid[] IS NULL OR d.id = ANY($4))
+                      AND ($5::timestamptz IS NULL OR (d.created_at, d.id) > ($5, $6::uuid))
+                    ORDER BY d.created_at, d.id LIMIT $7""",
+                *identity(principal),
+                kb_id,
+                only,
+                *(after or (None, None)),
                 limit,
             )
         return [_document(row) for row in rows]

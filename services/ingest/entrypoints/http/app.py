@@ -7,8 +7,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kbmesh.auth import Authenticator
 from kbmesh.observability import tracing
-from services.ingest.entrypoints.http import documents, health, knowledge_bases, problems
+from services.ingest.entrypoints.http import documents, events, health, knowledge_bases, problems
 from services.ingest.handlers.documents import UploadLimits
+from services.ingest.handlers.watching import Watches
 from services.ingest.ports import Documents, KnowledgeBases, ObjectStore
 
 
@@ -21,6 +22,7 @@ class Gateway:
     documents: Documents
     store: ObjectStore
     limits: UploadLimits
+    watches: Watches
     ready: Callable[[], Awaitable[dict[str, str]]]
     """What is wrong with the parts of this process, by name; empty when it can do its work."""
 
@@ -38,6 +40,7 @@ def create_app(gateway: Gateway, *, health_only: bool = False) -> FastAPI:
     if not health_only:
         app.include_router(knowledge_bases.router)
         app.include_router(documents.router)
+        app.include_router(events.router)
     problems.install(app)
     app.add_middleware(Tracing)
     return app
