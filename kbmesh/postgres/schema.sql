@@ -287,10 +287,15 @@ CREATE TABLE public.webhook_deliveries (
     id uuid NOT NULL,
     webhook_id uuid NOT NULL,
     event_id text NOT NULL,
-    attempt integer NOT NULL,
+    body text NOT NULL,
+    status text DEFAULT 'pending'::text NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    due_at timestamp with time zone DEFAULT now() NOT NULL,
+    attempted_at timestamp with time zone,
     response_code integer,
-    attempted_at timestamp with time zone DEFAULT now() NOT NULL,
-    CONSTRAINT webhook_deliveries_attempt_check CHECK ((attempt > 0))
+    error text,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT webhook_deliveries_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'delivered'::text, 'failed'::text])))
 );
 
 
@@ -300,11 +305,15 @@ CREATE TABLE public.webhook_deliveries (
 
 CREATE TABLE public.webhooks (
     id uuid NOT NULL,
-    owner_id uuid NOT NULL,
+    user_id uuid NOT NULL,
+    teams uuid[] NOT NULL,
     endpoint text NOT NULL,
     secret bytea NOT NULL,
-    filter jsonb DEFAULT '{}'::jsonb NOT NULL,
-    created_at timestamp with time zone DEFAULT now() NOT NULL
+    statuses text[] NOT NULL,
+    kb_ids uuid[] NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT webhooks_endpoint_check CHECK (((char_length(endpoint) >= 1) AND (char_length(endpoint) <= 2000))),
+    CONSTRAINT webhooks_secret_check CHECK ((octet_length(secret) = 32))
 );
 
 
@@ -429,6 +438,14 @@ ALTER TABLE ONLY public.webhook_deliveries
 
 
 --
+-- Name: webhook_deliveries webhook_deliveries_webhook_id_event_id_key; Type: CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.webhook_deliveries
+    ADD CONSTRAINT webhook_deliveries_webhook_id_event_id_key UNIQUE (webhook_id, event_id);
+
+
+--
 -- Name: webhooks webhooks_pkey; Type: CONSTRAINT; Schema: public; Owner: -
 --
 
@@ -493,10 +510,24 @@ CREATE INDEX outbox_unpublished ON public.outbox USING btree (id) WHERE (publish
 
 
 --
--- Name: webhook_deliveries_webhook; Type: INDEX; Schema: public; Owner: -
+-- Name: webhook_deliveries_due; Type: INDEX; Schema: public; Owner: -
 --
 
-CREATE INDEX webhook_deliveries_webhook ON public.webhook_deliveries USING btree (webhook_id, attempted_at);
+CREATE INDEX webhook_deliveries_due ON public.webhook_deliveries USING btree (webhook_id, due_at) WHERE (status = 'pending'::text);
+
+
+--
+-- Name: webhook_deliveries_log; Type: INDEX; Schema: public; Owner: -
+--
+
+CREATE INDEX webhook_deliveries_log ON public.webhook_deliveries USING btree (webhook_id, created_at, id);
+
+
+--
+-- Name: webhooks_user; Type: INDEX; Schema: public; Owner: -
+--
+
+CREATE INDEX webhooks_user ON public.webhooks USING btree (user_id, created_at, id);
 
 
 --
@@ -573,4 +604,5 @@ ALTER TABLE ONLY public.webhook_deliveries
 
 INSERT INTO public.schema_migrations (version) VALUES
     ('20261130150000'),
-    ('20261130173000');
+    ('20261130173000'),
+    ('20261130173100');

@@ -14,7 +14,8 @@ from kbmesh.auth import Authenticator, AuthMode, AuthSettings
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
 from services.ingest.adapters.directory import DirectoryStore
-from services.ingest.adapters.postgres import PostgresDocuments, PostgresKnowledgeBases
+from services.ingest.adapters.endpoints import HttpEndpoints
+from services.ingest.adapters.postgres import PostgresDocuments, PostgresKnowledgeBases, PostgresWebhooks
 from services.ingest.entrypoints.http import Gateway, create_app
 from services.ingest.handlers.documents import UploadLimits
 from services.ingest.handlers.watching import Watches, WatchLimits
@@ -39,7 +40,9 @@ def bearer(sub: UUID, *, teams: tuple[UUID, ...] = (), roles: tuple[str, ...] = 
     return {"Authorization": f"Bearer {token(sub, teams=teams, roles=roles)}"}
 
 
-def make_gateway(pool: Pool, store_dir: Path, topics: Topics, *, idle_timeout_s: float = 5) -> Gateway:
+def make_gateway(
+    pool: Pool, store_dir: Path, topics: Topics, *, idle_timeout_s: float = 5, allow_private: bool = False
+) -> Gateway:
     async def ready() -> dict[str, str]:
         return {}
 
@@ -50,6 +53,10 @@ def make_gateway(pool: Pool, store_dir: Path, topics: Topics, *, idle_timeout_s:
         store=DirectoryStore(store_dir),
         limits=UploadLimits(MAX_BYTES, idle_timeout_s),
         watches=Watches(WatchLimits()),
+        webhooks=PostgresWebhooks(pool),
+        endpoints=HttpEndpoints(allow_private=allow_private, timeout_s=5),
+        webhook_key=b"a key of the tests",
+        webhooks_per_user=3,
         ready=ready,
     )
 

@@ -5,5 +5,13 @@ from services.ingest.adapters.postgres.knowledge_bases import PostgresKnowledgeB
 from services.ingest.adapters.postgres.listening import listen_for_documents
 from services.ingest.adapters.postgres.outbox import OutboxRelay
 from services.ingest.adapters.postgres.records import PostgresRecords
+from services.ingest.adapters.postgres.webhooks import PostgresWebhooks
 
-__all__ = ["OutboxRelay", "PostgresDocuments", "PostgresKnowledgeBases", "PostgresRecords", "listen_for_documents"]
+__all__ = [
+    "OutboxRelay",
+    "PostgresDocuments",
+    "PostgresKnowledgeBases",
+    "PostgresRecords",
+    "PostgresWebhooks",
+    "listen_for_documents",
+]

@@ -7,10 +7,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kbmesh.auth import Authenticator
 from kbmesh.observability import tracing
-from services.ingest.entrypoints.http import documents, events, health, knowledge_bases, problems
+from services.ingest.entrypoints.http import documents, events, health, knowledge_bases, problems, webhooks
 from services.ingest.handlers.documents import UploadLimits
 from services.ingest.handlers.watching import Watches
-from services.ingest.ports import Documents, KnowledgeBases, ObjectStore
+from services.ingest.ports import Documents, Endpoints, KnowledgeBases, ObjectStore, Webhooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,10 @@ class Gateway:
     store: ObjectStore
     limits: UploadLimits
     watches: Watches
+    webhooks: Webhooks
+    endpoints: Endpoints
+    webhook_key: bytes | None
+    webhooks_per_user: int
     ready: Callable[[], Awaitable[dict[str, str]]]
     """What is wrong with the parts of this process, by name; empty when it can do its work."""
 
@@ -41,6 +45,7 @@ def create_app(gateway: Gateway, *, health_only: bool = False) -> FastAPI:
         app.include_router(knowledge_bases.router)
         app.include_router(documents.router)
         app.include_router(events.router)
+        app.include_router(webhooks.router)
     problems.install(app)
     app.add_middleware(Tracing)
     return app
