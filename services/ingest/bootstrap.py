@@ -13,6 +13,7 @@ from kbmesh.postgres import Pool, connection, open_pool
 from kbmesh.rpc import open_channel
 from services.ingest.adapters.directory import DirectoryStore
 from services.ingest.adapters.embedding import EmbeddingHealth
+from services.ingest.adapters.endpoints import HttpEndpoints
 from services.ingest.adapters.extraction import ChildExtractor
 from services.ingest.adapters.postgres import (
     OutboxRelay,
@@ -20,6 +21,8 @@ from services.ingest.adapters.postgres import (
     PostgresDocuments,
     PostgresKnowledgeBases,
     PostgresRecords,
+    PostgresWebhooks,
+    listen_for_documents,
 )
 from services.ingest.adapters.s3 import S3Store
 from services.ingest.adapters.search import GrpcSearch
@@ -27,8 +30,10 @@ from services.ingest.adapters.text_chunker import TextChunker
 from services.ingest.adapters.uvicorn import serve_http
 from services.ingest.domain.models import Quota
 from services.ingest.entrypoints.http import Gateway, create_app
-from services.ingest.entrypoints.kafka import DocumentEvents, RecordEvents
+from services.ingest.entrypoints.kafka import DocumentEvents, RecordEvents, StatusEvents
+from services.ingest.handlers.delivering import DeliveryPolicy, WebhookSender
 from services.ingest.handlers.documents import UploadLimits
+from services.ingest.handlers.watching import Watches, WatchLimits
 from services.ingest.ports import ObjectStore
 from services.ingest.settings import IngestSettings, Role, StoreSettings
 
@@ -36,6 +41,7 @@ log = structlog.get_logger(__name__)
 
 DOCUMENTS_WINDOW = 4
 RECORDS_WINDOW = 64
+STATUS_WINDOW = 64
 CONCURRENT_PARTITIONS = 4
 
 
@@ -58,6 +64,14 @@ async def bootstrap(settings: IngestSettings) -> AsyncIterator[int]:
         documents = PostgresDocuments(pool, topics, Quota(settings.quota.max_documents, settings.quota.max_bytes))
         producer = Producer(kafka)
         stack.push_async_callback(producer.close)
+        webhooks = PostgresWebhooks(pool)
+        endpoints = HttpEndpoints(
+            allow_private=settings.webhooks.allow_private, timeout_s=settings.webhooks.timeout_s
+        )
+        stack.push_async_callback(endpoints.close)
+        webhook_key = None
+        if settings.webhooks.key is not None:
+            webhook_key = settings.webhooks.key.get_secret_value().encode()
         consumers: list[Consumer] = []
         stop = asyncio.Event()
         workers = await stack.enter_async_context(asyncio.TaskGroup())
@@ -102,6 +116,31 @@ async def bootstrap(settings: IngestSettings) -> AsyncIterator[int]:
                 )
             )
 
+        if Role.WEBHOOKS in settings.roles:
+            policy = DeliveryPolicy(webhook_key, settings.webhooks.retry_s, settings.webhooks.in_flight)
+            sender = WebhookSender(webhooks, endpoints, policy)
+            workers.create_task(sender.run(stop))
+            status_events = StatusEvents(webhooks, sender.wake)
+            consumer = Consumer(kafka, [topics.status], kafka.group("webhooks"), window=STATUS_WINDOW)
+            consumers.append(consumer)
+            workers.create_task(
+                run_serial(
+                    consumer,
+                    status_events.handle,
+                    producer,
+                    concurrency=CONCURRENT_PARTITIONS,
+                    retry=settings.retry,
+                    stop=stop,
+                )
+            )
+
+        watches = Watches(WatchLimits(settings.events.max_streams, settings.events.max_streams_per_user))
+        if Role.GATEWAY in settings.roles:
+            listening = workers.create_task(
+                listen_for_documents(settings.postgres, watches.changed, watches.changed_unheard)
+            )
+            stack.callback(listening.cancel)
+
         async def ready() -> dict[str, str]:
             return await _problems(pool, store, consumers)
 
@@ -115,11 +154,18 @@ async def bootstrap(settings: IngestSettings) -> AsyncIterator[int]:
             search=await _open_search(settings, stack),
             limits=UploadLimits(settings.upload.max_bytes, settings.upload.idle_timeout_s),
             writable=settings.knowledge_bases_enabled,
+            watches=watches,
+            webhooks=webhooks,
+            endpoints=endpoints,
+            webhook_key=webhook_key,
+            webhooks_per_user=settings.webhooks.per_user,
             ready=ready,
         )
         app = create_app(gateway, health_only=Role.GATEWAY not in settings.roles)
         http = settings.http
-        yield await stack.enter_async_context(serve_http(app, http.host, http.port, http.stop_grace_s))
+        port = await stack.enter_async_context(serve_http(app, http.host, http.port, http.stop_grace_s))
+        stack.callback(watches.close)  # before the server waits for its requests to end
+        yield port
 
 
 def _open_store(settings: StoreSettings, stack: AsyncExitStack) -> ObjectStore:

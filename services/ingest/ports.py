@@ -1,6 +1,7 @@
 """What the handlers need from the outside."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 from uuid import UUID
@@ -22,6 +23,7 @@ from services.ingest.domain.models import (
     StoredUpload,
 )
 from services.ingest.domain.search import SearchAnswer
+from services.ingest.domain.webhooks import Delivery, Due, EventStatus, StatusEvent, Webhook
 
 
 class KnowledgeBases(Protocol):
@@ -83,6 +85,18 @@ class Documents(Protocol):
         self, principal: Principal, document_id: UUID, *, after: int | None, limit: int
     ) -> list[Chunk]:
         """Chunks of the live revision in reading order, from behind the ordinal `after`."""
+
+    async def states(
+        self,
+        principal: Principal,
+        kb_id: UUID,
+        *,
+        only: Sequence[UUID] | None,
+        after: tuple[datetime, UUID] | None,
+        limit: int,
+    ) -> list[Document]:
+        """All documents or `only` these, in order of (created_at, id), from behind `after`: that of the last seen,
+        which need not exist any more."""
 
     async def find(self, principal: Principal, document_id: UUID) -> Document | None: ...
 
@@ -171,3 +185,59 @@ class Extractor(Protocol):
 class Chunker(Protocol):
     async def chunk_text(self, text: str) -> list[ChunkDraft]:
         """Chunks of a plain text."""
+
+
+class Webhooks(Protocol):
+    """A principal sees its own."""
+
+    async def create(
+        self,
+        principal: Principal,
+        endpoint: str,
+        secret: bytes,
+        statuses: Sequence[EventStatus],
+        kb_ids: Sequence[UUID],
+        *,
+        limit: int,
+    ) -> Webhook | None:
+        """None: the principal has `limit` of them already."""
+
+    async def mine(self, principal: Principal) -> list[Webhook]: ...
+
+    async def find(self, principal: Principal, webhook_id: UUID) -> Webhook | None: ...
+
+    async def delete(self, principal: Principal, webhook_id: UUID) -> bool: ...
+
+    async def deliveries(
+        self, principal: Principal, webhook_id: UUID, *, before: UUID | None, limit: int
+    ) -> list[Delivery]:
+        """The newest first."""
+
+    async def redeliver(
+        self, principal: Principal, webhook_id: UUID, delivery_id: UUID
+    ) -> tuple[Delivery, bool] | None:
+        """The delivery begins anew; False beside it: it is being attempted right now. None: there is none."""
+
+    async def enqueue(self, event: StatusEvent) -> int:
+        """A delivery for each webhook that asks for it and whose user may see the document; repeats do nothing."""
+
+    async def claim(self, *, limit: int, busy: Sequence[UUID], lease_s: float) -> list[Due]:
+        """Due deliveries, one at most of each webhook that is not `busy`; nobody else gets them for `lease_s`."""
+
+    async def settle(
+        self, due: Due, *, response_code: int | None, error: str | None, retry_s: float | None
+    ) -> None:
+        """Notes the outcome of an attempt. No `error`: delivered. No `retry_s`: given up."""
+
+    async def purge(self) -> None:
+        """Forgets old deliveries that are done with."""
+
+
+class Endpoints(Protocol):
+    """The outside, as far as webhooks may go there."""
+
+    async def check(self, endpoint: str) -> None:
+        """Raises InvalidArgument: not a URL to send to, it cannot be found, or leads into a private network."""
+
+    async def post(self, endpoint: str, headers: Mapping[str, str], body: bytes) -> int:
+        """The status code of the answer. Raises InvalidArgument as `check`, Unavailable: no answer."""

@@ -21,6 +21,7 @@ class Role(StrEnum):
     RELAY = "relay"
     EXTRACTOR = "extractor"
     RECORDS = "records"
+    WEBHOOKS = "webhooks"
 
 
 class _Group(BaseModel):
@@ -75,6 +76,25 @@ class ExtractionSettings(_Group):
     memory_bytes: int = 4096 * MIB
 
 
+class EventsSettings(_Group):
+    """Streams of server-sent events that may be open at once."""
+
+    max_streams: int = 256
+    max_streams_per_user: int = 16
+
+
+class WebhooksSettings(_Group):
+    allow_private: bool = False
+    """Send to addresses that are not public, and over http."""
+    key: SecretStr | None = None
+    """Signs together with the secret in the database. A change of it changes the secret of every webhook."""
+    timeout_s: float = Field(10, gt=0, le=30)
+    retry_s: tuple[float, ...] = (5, 30, 120, 600, 3600, 14400, 43200)
+    """Pauses after failed attempts, give or take a fifth; one attempt more than pauses."""
+    in_flight: int = 64
+    per_user: int = 20
+
+
 class IngestSettings(BaseSettings):
     """Environment variables KBMESH_INGEST_<FIELD>, with __ between a group and its field."""
 
@@ -89,6 +109,8 @@ class IngestSettings(BaseSettings):
     store: StoreSettings
     upload: UploadSettings = UploadSettings()
     quota: QuotaSettings = QuotaSettings()
+    events: EventsSettings = EventsSettings()
+    webhooks: WebhooksSettings = WebhooksSettings()
     extraction: ExtractionSettings = ExtractionSettings()
     retry: RetrySettings = RetrySettings()
     knowledge_bases_enabled: bool = True

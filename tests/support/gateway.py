@@ -14,10 +14,17 @@ from kbmesh.auth import Authenticator, AuthMode, AuthSettings
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
 from services.ingest.adapters.directory import DirectoryStore
-from services.ingest.adapters.postgres import PostgresChannels, PostgresDocuments, PostgresKnowledgeBases
+from services.ingest.adapters.endpoints import HttpEndpoints
+from services.ingest.adapters.postgres import (
+    PostgresChannels,
+    PostgresDocuments,
+    PostgresKnowledgeBases,
+    PostgresWebhooks,
+)
 from services.ingest.domain.models import Quota
 from services.ingest.entrypoints.http import Gateway, create_app
 from services.ingest.handlers.documents import UploadLimits
+from services.ingest.handlers.watching import Watches, WatchLimits
 from services.ingest.ports import EmbeddingProvider
 
 SECRET = "a secret of the tests, which is long enough"
@@ -56,6 +63,7 @@ def make_gateway(
     embedding: EmbeddingProvider | None = None,
     writable: bool = True,
     quota: Quota = Quota(),  # noqa: B008 - frozen
+    allow_private: bool = False,
 ) -> Gateway:
     async def ready() -> dict[str, str]:
         return {}
@@ -70,6 +78,11 @@ def make_gateway(
         limits=UploadLimits(MAX_BYTES, idle_timeout_s),
         search=None,
         writable=writable,
+        watches=Watches(WatchLimits()),
+        webhooks=PostgresWebhooks(pool),
+        endpoints=HttpEndpoints(allow_private=allow_private, timeout_s=5),
+        webhook_key=b"a key of the tests",
+        webhooks_per_user=3,
         ready=ready,
     )
 

@@ -1,6 +1,7 @@
 """Events off the topics, turned into calls of the handlers."""
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC
 from uuid import UUID
@@ -10,14 +11,16 @@ from google.protobuf.json_format import MessageToDict
 from kbmesh.errors import InvalidArgument, Poison
 from kbmesh.events.v1.documents_pb2 import DocumentDeleted, DocumentUploaded
 from kbmesh.events.v1.records_pb2 import RecordDeleted, RecordUpserted
+from kbmesh.events.v1.status_pb2 import DocumentStatus, DocumentStatusChanged
 from kbmesh.messaging import Event, Message, decode, unpack
 from kbmesh.provenance import default_tier
 from kbmesh.tiers import tier_from_proto
 from services.ingest.domain.extraction import clean
 from services.ingest.domain.models import Record
+from services.ingest.domain.webhooks import EventStatus, StatusEvent
 from services.ingest.handlers import extraction
 from services.ingest.handlers.records import delete_record, upsert_record
-from services.ingest.ports import Chunker, Documents, Extractor, ObjectStore, Records
+from services.ingest.ports import Chunker, Documents, Extractor, ObjectStore, Records, Webhooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,36 @@ class RecordEvents:
             )
             return
         await upsert_record(self.records, self.chunker, _record(event))
+
+
+@dataclass(frozen=True, slots=True)
+class StatusEvents:
+    """Handles the status topic for webhooks; calls `due` when there is something to send."""
+
+    webhooks: Webhooks
+    due: Callable[[], None]
+
+    async def handle(self, message: Message) -> None:
+        event = decode(message.headers, message.value)
+        changed = unpack(event, DocumentStatusChanged)
+        try:
+            name = DocumentStatus.Name(changed.status).removeprefix("DOCUMENT_STATUS_").lower()
+            status = EventStatus(name)
+        except ValueError:
+            raise Poison("unknown status", code="bad_payload") from None
+        told = StatusEvent(
+            id=event.id,
+            document_id=_uuid(changed.document_id),
+            kb_id=_uuid(changed.kb_id),
+            revision=changed.revision,
+            status=status,
+            error_code=changed.error_code or None,
+            chunk_count=changed.chunk_count,
+            embedded_count=changed.embedded_count,
+            occurred_at=changed.occurred_at.ToDatetime(UTC),
+        )
+        if await self.webhooks.enqueue(told):
+            self.due()
 
 
 def _record(event: Event) -> Record:

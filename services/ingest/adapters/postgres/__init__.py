@@ -3,7 +3,17 @@
 from services.ingest.adapters.postgres.channels import PostgresChannels
 from services.ingest.adapters.postgres.documents import PostgresDocuments
 from services.ingest.adapters.postgres.knowledge_bases import PostgresKnowledgeBases
+from services.ingest.adapters.postgres.listening import listen_for_documents
 from services.ingest.adapters.postgres.outbox import OutboxRelay
 from services.ingest.adapters.postgres.records import PostgresRecords
+from services.ingest.adapters.postgres.webhooks import PostgresWebhooks
 
-__all__ = ["OutboxRelay", "PostgresChannels", "PostgresDocuments", "PostgresKnowledgeBases", "PostgresRecords"]
+__all__ = [
+    "OutboxRelay",
+    "PostgresChannels",
+    "PostgresDocuments",
+    "PostgresKnowledgeBases",
+    "PostgresRecords",
+    "PostgresWebhooks",
+    "listen_for_documents",
+]

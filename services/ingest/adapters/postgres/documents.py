@@ -1,4 +1,5 @@
 from collections.abc import Collection, Sequence
+from datetime import datetime
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -132,6 +133,29 @@ class PostgresDocuments:
                 wanted.status,
                 wanted.category,
                 wanted.filename,
+            )
+        return [to_document(row) for row in rows]
+
+    async def states(
+        self,
+        principal: Principal,
+        kb_id: UUID,
+        *,
+        only: Sequence[UUID] | None,
+        after: tuple[datetime, UUID] | None,
+        limit: int,
+    ) -> list[Document]:
+        async with connection(self._pool) as conn:
+            rows = await conn.fetch(
+                f"""{SELECT_VISIBLE} AND d.kb_id = $3
+                      AND ($4::uuid[] IS NULL OR d.id = ANY($4))
+                      AND ($5::timestamptz IS NULL OR (d.created_at, d.id) > ($5, $6::uuid))
+                    ORDER BY d.created_at, d.id LIMIT $7""",
+                *identity(principal),
+                kb_id,
+                only,
+                *(after or (None, None)),
+                limit,
             )
         return [to_document(row) for row in rows]
 

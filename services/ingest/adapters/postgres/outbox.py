@@ -3,12 +3,12 @@ import json
 from contextlib import suppress
 from typing import Final
 
-import asyncpg
 import structlog
 
 from kbmesh.errors import Unavailable
 from kbmesh.messaging import Outgoing, Producer
 from kbmesh.postgres import Pool, PostgresSettings, connection, transaction
+from services.ingest.adapters.postgres.listening import listen
 from services.ingest.domain.outbox import OutboxRow, published
 
 log = structlog.get_logger(__name__)
@@ -36,7 +36,9 @@ class OutboxRelay:
     async def run(self, stop: asyncio.Event) -> None:
         stopped = asyncio.create_task(stop.wait())
         stopped.add_done_callback(lambda _: self._wake.set())
-        listening = asyncio.create_task(self._listen())
+        listening = asyncio.create_task(
+            listen(self._settings, CHANNEL, lambda _: self._wake.set(), self._wake.set)
+        )
         delay = purged_at = 0.0
         loop = asyncio.get_running_loop()
         try:
@@ -89,26 +91,6 @@ class OutboxRelay:
     async def _purge(self) -> None:
         async with connection(self._pool) as conn:
             await conn.execute(f"DELETE FROM outbox WHERE published_at < now() - interval '{KEEP_PUBLISHED}'")
-
-    async def _listen(self) -> None:
-        """Holds a connection of its own for notifications (PgBouncer would not keep one) and replaces it."""
-        while True:
-            try:
-                conn = await asyncpg.connect(
-                    self._settings.dsn.get_secret_value(), timeout=self._settings.connect_timeout_s
-                )
-            except (asyncpg.PostgresError, OSError, TimeoutError) as error:
-                log.warning("relay_not_listening", error=type(error).__name__)
-                await asyncio.sleep(POLL_S)
-                continue
-            try:
-                lost = asyncio.Event()
-                conn.add_termination_listener(lambda _, lost=lost: lost.set())
-                await conn.add_listener(CHANNEL, lambda *_: self._wake.set())
-                self._wake.set()  # what was committed before the LISTEN
-                await lost.wait()
-            finally:
-                await conn.close(timeout=self._settings.connect_timeout_s)
 
 
 def _outgoing(row: OutboxRow) -> Outgoing:

@@ -12,14 +12,26 @@ from services.ingest.entrypoints.http import (
     compat,
     content,
     documents,
+    events,
     health,
     knowledge_bases,
     lifecycle,
     problems,
     search,
+    webhooks,
 )
 from services.ingest.handlers.documents import UploadLimits
-from services.ingest.ports import Channels, Documents, EmbeddingProvider, KnowledgeBases, ObjectStore, Search
+from services.ingest.handlers.watching import Watches
+from services.ingest.ports import (
+    Channels,
+    Documents,
+    EmbeddingProvider,
+    Endpoints,
+    KnowledgeBases,
+    ObjectStore,
+    Search,
+    Webhooks,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +48,11 @@ class Gateway:
     limits: UploadLimits
     writable: bool
     """False: knowledge bases are switched off, and what is there can only be read."""
+    watches: Watches
+    webhooks: Webhooks
+    endpoints: Endpoints
+    webhook_key: bytes | None
+    webhooks_per_user: int
     ready: Callable[[], Awaitable[dict[str, str]]]
     """What is wrong with the parts of this process, by name; empty when it can do its work."""
 
@@ -58,6 +75,8 @@ def create_app(gateway: Gateway, *, health_only: bool = False) -> FastAPI:
         app.include_router(channels.router)
         app.include_router(search.router)
         app.include_router(compat.router)
+        app.include_router(events.router)
+        app.include_router(webhooks.router)
     problems.install(app)
     app.add_middleware(Tracing)
     return app
