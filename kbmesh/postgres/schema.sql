@@ -28,6 +28,34 @@ COMMENT ON EXTENSION vector IS 'vector data type and ivfflat and hnsw access met
 
 
 --
+-- Name: notify_document(); Type: FUNCTION; Schema: public; Owner: -
+--
+
+CREATE FUNCTION public.notify_document() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    PERFORM pg_notify('kbmesh_documents', coalesce(NEW.kb_id, OLD.kb_id) || ' ' || coalesce(NEW.id, OLD.id));
+    RETURN NULL;
+END
+$$;
+
+
+--
+-- Name: notify_knowledge_base_deleted(); Type: FUNCTION; Schema: public; Owner: -
+--
+
+CREATE FUNCTION public.notify_knowledge_base_deleted() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    PERFORM pg_notify('kbmesh_documents', OLD.id::text);
+    RETURN NULL;
+END
+$$;
+
+
+--
 -- Name: notify_outbox(); Type: FUNCTION; Schema: public; Owner: -
 --
 
@@ -53,7 +81,10 @@ CREATE TABLE public.channels (
     id text NOT NULL,
     settings jsonb DEFAULT '{"kb_ids": []}'::jsonb NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
-    CONSTRAINT channels_id_check CHECK (((char_length(id) >= 1) AND (char_length(id) <= 200)))
+    owner_type text NOT NULL,
+    owner_id uuid NOT NULL,
+    CONSTRAINT channels_id_check CHECK (((char_length(id) >= 1) AND (char_length(id) <= 200))),
+    CONSTRAINT channels_owner_type_check CHECK ((owner_type = ANY (ARRAY['user'::text, 'team'::text])))
 );
 
 
@@ -170,6 +201,8 @@ CREATE TABLE public.knowledge_bases (
     description text DEFAULT ''::text NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    is_default boolean DEFAULT false NOT NULL,
+    CONSTRAINT knowledge_bases_check CHECK (((owner_type = 'user'::text) OR (NOT is_default))),
     CONSTRAINT knowledge_bases_description_check CHECK ((char_length(description) <= 2000)),
     CONSTRAINT knowledge_bases_name_check CHECK (((char_length(name) >= 1) AND (char_length(name) <= 200))),
     CONSTRAINT knowledge_bases_owner_type_check CHECK ((owner_type = ANY (ARRAY['user'::text, 'team'::text])))
@@ -276,10 +309,15 @@ CREATE TABLE public.webhook_deliveries (
     id uuid NOT NULL,
     webhook_id uuid NOT NULL,
     event_id text NOT NULL,
-    attempt integer NOT NULL,
+    body text NOT NULL,
+    status text DEFAULT 'pending'::text NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    due_at timestamp with time zone DEFAULT now() NOT NULL,
+    attempted_at timestamp with time zone,
     response_code integer,
-    attempted_at timestamp with time zone DEFAULT now() NOT NULL,
-    CONSTRAINT webhook_deliveries_attempt_check CHECK ((attempt > 0))
+    error text,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT webhook_deliveries_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'delivered'::text, 'failed'::text])))
 );
 
 
@@ -289,11 +327,15 @@ CREATE TABLE public.webhook_deliveries (
 
 CREATE TABLE public.webhooks (
     id uuid NOT NULL,
-    owner_id uuid NOT NULL,
+    user_id uuid NOT NULL,
+    teams uuid[] NOT NULL,
     endpoint text NOT NULL,
     secret bytea NOT NULL,
-    filter jsonb DEFAULT '{}'::jsonb NOT NULL,
-    created_at timestamp with time zone DEFAULT now() NOT NULL
+    statuses text[] NOT NULL,
+    kb_ids uuid[] NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT webhooks_endpoint_check CHECK (((char_length(endpoint) >= 1) AND (char_length(endpoint) <= 2000))),
+    CONSTRAINT webhooks_secret_check CHECK ((octet_length(secret) = 32))
 );
 
 
@@ -302,7 +344,7 @@ CREATE TABLE public.webhooks (
 --
 
 ALTER TABLE ONLY public.channels
-    ADD CONSTRAINT channels_pkey PRIMARY KEY (id);
+    ADD CONSTRAINT channels_pkey PRIMARY KEY (owner_type, owner_id, id);
 
 
 --
@@ -426,6 +468,14 @@ ALTER TABLE ONLY public.webhook_deliveries
 
 
 --
+-- Name: webhook_deliveries webhook_deliveries_webhook_id_event_id_key; Type: CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.webhook_deliveries
+    ADD CONSTRAINT webhook_deliveries_webhook_id_event_id_key UNIQUE (webhook_id, event_id);
+
+
+--
 -- Name: webhooks webhooks_pkey; Type: CONSTRAINT; Schema: public; Owner: -
 --
 
@@ -483,6 +533,13 @@ CREATE INDEX idempotency_keys_age ON public.idempotency_keys USING btree (create
 
 
 --
+-- Name: knowledge_bases_default; Type: INDEX; Schema: public; Owner: -
+--
+
+CREATE UNIQUE INDEX knowledge_bases_default ON public.knowledge_bases USING btree (owner_id) WHERE is_default;
+
+
+--
 -- Name: knowledge_bases_owner; Type: INDEX; Schema: public; Owner: -
 --
 
@@ -504,10 +561,38 @@ CREATE INDEX outbox_unpublished ON public.outbox USING btree (id) WHERE (publish
 
 
 --
--- Name: webhook_deliveries_webhook; Type: INDEX; Schema: public; Owner: -
+-- Name: webhook_deliveries_due; Type: INDEX; Schema: public; Owner: -
 --
 
-CREATE INDEX webhook_deliveries_webhook ON public.webhook_deliveries USING btree (webhook_id, attempted_at);
+CREATE INDEX webhook_deliveries_due ON public.webhook_deliveries USING btree (webhook_id, due_at) WHERE (status = 'pending'::text);
+
+
+--
+-- Name: webhook_deliveries_log; Type: INDEX; Schema: public; Owner: -
+--
+
+CREATE INDEX webhook_deliveries_log ON public.webhook_deliveries USING btree (webhook_id, created_at, id);
+
+
+--
+-- Name: webhooks_user; Type: INDEX; Schema: public; Owner: -
+--
+
+CREATE INDEX webhooks_user ON public.webhooks USING btree (user_id, created_at, id);
+
+
+--
+-- Name: documents documents_notify; Type: TRIGGER; Schema: public; Owner: -
+--
+
+CREATE TRIGGER documents_notify AFTER INSERT OR DELETE OR UPDATE ON public.documents FOR EACH ROW EXECUTE FUNCTION public.notify_document();
+
+
+--
+-- Name: knowledge_bases knowledge_bases_notify; Type: TRIGGER; Schema: public; Owner: -
+--
+
+CREATE TRIGGER knowledge_bases_notify AFTER DELETE ON public.knowledge_bases FOR EACH ROW EXECUTE FUNCTION public.notify_knowledge_base_deleted();
 
 
 --
@@ -571,4 +656,8 @@ ALTER TABLE ONLY public.webhook_deliveries
 INSERT INTO public.schema_migrations (version) VALUES
     ('20261130150000'),
     ('20261130171000'),
-    ('20261130171001');
+    ('20261130171001'),
+    ('20261130172000'),
+    ('20261130172001'),
+    ('20261130173000'),
+    ('20261130173100');

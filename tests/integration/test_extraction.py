@@ -15,6 +15,7 @@ from kbmesh.models import bundled_model_path
 from services.ingest.adapters.extraction import GIB, Child, ChildExtractor
 from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ExtractionFailed
+from tests.support.files import by_pandoc
 
 TOKENIZER = bundled_model_path() / "tokenizer.json"
 
@@ -79,6 +80,13 @@ async def test_callers_take_turns_and_an_empty_file_has_no_chunks(
         group.start_soon(extract, "empty.txt", ContentType.TEXT)
         group.start_soon(extract, "a.md", ContentType.MARKDOWN)
     assert counts == {"empty.txt": 0, "a.md": 1}
+
+
+async def test_the_child_reads_what_needs_a_process_of_its_own(extractor: ChildExtractor, tmp_path: Path) -> None:
+    for target_format, content_type in (("odt", ContentType.ODT), ("epub3", ContentType.EPUB)):
+        path = by_pandoc(tmp_path / target_format, target_format, "Book")
+        drafts = await extractor.extract(path, content_type)
+        assert "number of the order" in drafts[-1].content
 
 
 async def test_a_document_that_takes_too_long_is_given_up_and_the_next_one_served(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Small files of the formats that need a library to write, and nasty ones."""
 
 import io
+import struct
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -74,3 +75,19 @@ def zipped(*names: str, data: bytes = b"content " * 50) -> bytes:
         for name in names:
             archive.writestr(name, data)
     return buffer.getvalue()
+
+
+def compound_file(stream: str) -> bytes:
+    """The smallest file of the kind that old Office files are, with one empty stream ([MS-CFB])."""
+    free, end, none = 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFF
+    magic = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+    header = struct.pack("<8s16x5H6x9I", magic, 0x3E, 3, 0xFFFE, 9, 6, 0, 1, 1, 0, 4096, end, 0, end, 0)
+    header += struct.pack("<109I", 0, *[free] * 108)
+    table = struct.pack("<128I", 0xFFFFFFFD, end, *[free] * 126)
+
+    def entry(name: str, kind: int, child: int) -> bytes:
+        encoded = name.encode("utf-16-le") + b"\0\0" if name else b""
+        links = (kind, 1, none, none, child)
+        return struct.pack("<64sHBB3I16x4x16xIQ", encoded, len(encoded), *links, end, 0)
+
+    return header + table + entry("Root Entry", 5, 1) + entry(stream, 2, none) + entry("", 0, none) * 2

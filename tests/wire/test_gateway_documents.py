@@ -9,6 +9,8 @@ import pytest
 
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
+from services.ingest.domain.content_type import ContentType
+from tests.support.files import zipped
 from tests.support.gateway import MAX_BYTES, bearer, client_of, make_gateway, stored_files
 
 ALICE, BOB = UUID(int=1), UUID(int=2)
@@ -137,6 +139,21 @@ async def test_a_form_without_a_boundary_is_refused(http: httpx.AsyncClient, kb:
         f"/knowledge-bases/{kb}/documents", content=b"x", headers={"Content-Type": "multipart/form-data"}
     )
     assert (answer.status_code, answer.json()["code"]) == (400, "malformed_multipart")
+
+
+@pytest.mark.parametrize(
+    ("data", "filename", "content_type"),
+    [
+        (zipped("[Content_Types].xml", "xl/workbook.xml"), "renamed.docx", ContentType.XLSX),
+        (b"{\\rtf1 Rows}", "letter.doc", ContentType.RTF),
+        (b"a,b\n1,2\n", "rows.csv", ContentType.CSV),
+    ],
+)
+async def test_the_content_decides_the_type_whatever_the_name(
+    http: httpx.AsyncClient, kb: str, data: bytes, filename: str, content_type: ContentType
+) -> None:
+    location = (await upload(http, kb, data, filename=filename)).headers["Location"]
+    assert (await http.get(location)).json()["content_type"] == content_type
 
 
 @pytest.mark.parametrize(

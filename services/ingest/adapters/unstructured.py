@@ -28,10 +28,10 @@ from unstructured.partition.pptx import partition_pptx
 from unstructured.partition.text import partition_text
 
 from kbmesh.errors import KbmeshError
-from services.ingest.adapters import archive, pandoc
+from services.ingest.adapters import archive, libreoffice, pandoc
 from services.ingest.adapters.mail import read_mail
 from services.ingest.adapters.spreadsheet import read_csv, read_xlsx
-from services.ingest.domain.content_type import ARCHIVES, ContentType
+from services.ingest.domain.content_type import ARCHIVES, OLD_OFFICE, ContentType
 from services.ingest.domain.encoding import decode_html, decode_text
 from services.ingest.domain.extraction import BlockKind, ExtractedDocument, ExtractionFailed, Part, assemble, clean
 
@@ -78,9 +78,12 @@ tokenize._load_spacy_model = _LanguageModel  # type: ignore[assignment]  # it is
 
 
 def extract(path: Path, content_type: ContentType) -> ExtractedDocument:
-    """The text of a file. Of archives the content decides which they are. Raises ExtractionFailed (corrupt_file,
-    password_required, archive_bomb and pandoc's limits), UnsupportedType for another archive, MemoryError."""
+    """The text of a file. Of archives and old Office files the content decides which they are. Raises
+    ExtractionFailed (its codes but extraction_crashed), UnsupportedType for another archive, MemoryError."""
     try:
+        if content_type in OLD_OFFICE:
+            with libreoffice.converted(path) as new_path:
+                return extract(new_path, ContentType.DOCX)
         if content_type in ARCHIVES:
             content_type = archive.inspect(path)
         return assemble(_READERS[content_type](path))

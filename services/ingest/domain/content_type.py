@@ -30,6 +30,9 @@ class ContentType(StrEnum):
     XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
     ODT = "application/vnd.oasis.opendocument.text"
     EPUB = "application/epub+zip"
+    DOC = "application/msword"
+    PPT = "application/vnd.ms-powerpoint"
+    XLS = "application/vnd.ms-excel"
     RTF = "application/rtf"
     EML = "message/rfc822"
     CSV = "text/csv"
@@ -39,8 +42,10 @@ class ContentType(StrEnum):
 
 
 ARCHIVES = frozenset({ContentType.DOCX, ContentType.PPTX, ContentType.XLSX, ContentType.ODT, ContentType.EPUB})
+OLD_OFFICE = frozenset({ContentType.DOC, ContentType.PPT, ContentType.XLS})
 _OFFICE_FOLDERS = {b"word/": ContentType.DOCX, b"ppt/": ContentType.PPTX, b"xl/": ContentType.XLSX}
 _ARCHIVE_SUFFIXES = {f".{content_type.name.lower()}": content_type for content_type in ARCHIVES}
+_OLD_SUFFIXES = {f".{content_type.name.lower()}": content_type for content_type in OLD_OFFICE}
 _TEXT_SUFFIXES = {
     ".md": ContentType.MARKDOWN,
     ".markdown": ContentType.MARKDOWN,
@@ -55,7 +60,8 @@ _TRACES_OF_MAIL = frozenset({"message-id", "mime-version", "received"})
 def sniff_head(head: bytes, filename: str) -> ContentType:
     """The type of a file from its first `HEAD_BYTES` bytes (fewer only if the file is shorter).
 
-    An archive is judged by the names at its beginning, or passes by its own name: extraction looks inside.
+    An archive is judged by the names at its beginning, or passes by its own name, as old Office files do:
+    extraction looks inside.
     Raises UnsupportedType.
     """
     suffix = PurePath(filename).suffix.lower()
@@ -64,7 +70,7 @@ def sniff_head(head: bytes, filename: str) -> ContentType:
     if head.startswith(b"PK\x03\x04"):
         return _sniff_zip(head, suffix)
     if head.startswith(_OLE):
-        raise UnsupportedType("an old or protected Office file: save it unprotected as .docx, .pptx or .xlsx")
+        return _OLD_SUFFIXES.get(suffix, ContentType.DOC)
     if not _is_text(head):
         raise UnsupportedType("neither a document of a supported type nor plain text")
     return _sniff_text(decode_text(head), suffix)

@@ -16,7 +16,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 class ExtractionFailed(KbmeshError):
     """The file cannot become text. `code` is one of corrupt_file, password_required, archive_bomb,
-    extraction_timeout, extraction_memory, extraction_crashed."""
+    converter_missing, extraction_timeout, extraction_memory, extraction_crashed."""
 
     default_code: ClassVar[str] = "corrupt_file"
 

@@ -5,6 +5,7 @@ from services.ingest.domain.content_type import ContentType, sniff_head
 from tests.support.files import zipped
 
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x10\x00\x00\x00\x10\x08\x06\x00\x00\x00"
+OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 ELF = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\x00>\x00\x01\x00\x00\x00"
 
 
@@ -26,6 +27,8 @@ ELF = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\x00>\x00\x01\x00\x00\x00"
             ContentType.ODT,
         ),
         (b"{\\rtf1\\ansi Hello}", "letter.doc", ContentType.RTF),
+        (OLE + bytes(500), "old.txt", ContentType.DOC),
+        (OLE + bytes(500), "old.XLS", ContentType.XLS),
         (b"Received: by x\r\n\tfor y\r\nFrom: a@x.org\r\n\r\nHi", "mail.txt", ContentType.EML),
         (b"Subject: minutes\nTo: b@x.org\n\nHi", "minutes.eml", ContentType.EML),
         (b"Subject: minutes\nFrom: the board\n\nHi", "minutes.txt", ContentType.TEXT),
@@ -71,7 +74,6 @@ def test_content_decides_what_a_file_is(head: bytes, filename: str, expected: Co
         (zipped("mimetype", "content.xml", data=b"application/vnd.oasis.opendocument.spreadsheet"), "a.odt"),
         ("Срок хранения".encode("cp1251"), "undeclared.txt"),
         (zipped("a.txt", "b.txt"), "files.zip"),
-        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(500), "old.doc"),
         (b'<svg xmlns="http://www.w3.org/2000/svg"></svg>', "drawing.svg"),
     ],
 )
