@@ -225,7 +225,7 @@ async def test_killed_processes_lose_and_double_nothing(world: World) -> None:
 async def upload_through_restarts(world: World, kb: str, n: int) -> str:
     """As a client does: again, until the gateway has said yes."""
     data = f"Station {n} lies {n * 7 + 3} kilometres from the depot.".encode()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while True:
             try:
                 answer = await world.http.post(
