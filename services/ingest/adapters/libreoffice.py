@@ -55,7 +55,8 @@ def converted(path: Path) -> Iterator[Path]:
     if soffice is None or shutil.which("timeout") is None:
         detail = f"old Office files need LibreOffice (Debian: {package}) and timeout (coreutils): install them"
         raise ExtractionFailed(detail, code="converter_missing")
-    with TemporaryDirectory(prefix="kbmesh-office-") as folder:
+    # Beside the file, so that whoever removes that one removes this too, should this process be killed.
+    with TemporaryDirectory(dir=path.parent, prefix="office-") as folder:
         profile = Path(folder, "profile", "user")
         profile.mkdir(parents=True)
         (profile / "registrymodifications.xcu").write_text(_PROFILE)
