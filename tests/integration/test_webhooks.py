@@ -146,7 +146,7 @@ async def test_only_what_the_user_may_see_is_delivered(
     http: httpx.AsyncClient, gateway: Gateway, pool: Pool
 ) -> None:
     own = await create_kb(http)
-    http.headers.update(bearer(BOB, teams=(TEAM,)))
+    http.headers.update(bearer(BOB, teams=(TEAM,), roles=("editor",)))
     team = await create_kb(http, owner_type="team", owner_id=str(TEAM))
     bobs = await create_kb(http)
     http.headers.update(bearer(ALICE, teams=(TEAM,)))
@@ -187,6 +187,9 @@ async def test_the_service_tells_a_webhook_of_a_document_from_the_upload_to_its_
         store=StoreSettings(directory=tmp_path),
         webhooks=WebhooksSettings(allow_private=True),
     )
+    # The gateway takes documents in once something can embed them.
+    await pool.execute("INSERT INTO embedding_spaces VALUES ('t', 'model', 3, 'active', 'vectors_t')")
+    await pool.execute("CREATE TABLE vectors_t (chunk_id uuid)")
     async with (
         bootstrap(settings) as port,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=bearer(ALICE), timeout=10) as client,

@@ -36,7 +36,8 @@ def token(sub: UUID, *, teams: tuple[UUID, ...] = (), roles: tuple[str, ...] = (
     claims = {
         "sub": str(sub),
         "aud": AUTH.audience,
-        "exp": datetime.now(UTC) + timedelta(minutes=5),
+        # Some are made when the tests are collected.
+        "exp": datetime.now(UTC) + timedelta(hours=12),
         "teams": [str(team) for team in teams],
         "roles": list(roles),
     }

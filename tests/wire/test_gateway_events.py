@@ -122,7 +122,7 @@ async def test_what_a_caller_may_not_see_is_as_what_is_missing(server: Server) -
 async def test_a_team_sees_its_documents_and_an_open_stream_ends_with_the_access(
     server: Server, pool: Pool
 ) -> None:
-    server.http.headers.update(bearer(BOB, teams=(TEAM,)))
+    server.http.headers.update(bearer(BOB, teams=(TEAM,), roles=("editor",)))
     created = await server.http.post(
         "/knowledge-bases", json={"name": "Team", "owner_type": "team", "owner_id": str(TEAM)}
     )

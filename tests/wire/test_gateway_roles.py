@@ -98,7 +98,7 @@ async def test_a_rename_changes_what_it_names_and_moves_the_time(http: httpx.Asy
     assert renamed == created | {"name": "New", "updated_at": renamed["updated_at"]}
     assert renamed["updated_at"] > created["updated_at"]
     assert (cleared["name"], cleared["description"]) == ("New", "")
-    assert (await http.get(path, headers=bearer(ALICE))).json() == cleared
+    assert (await http.get(path, headers=bearer(ALICE))).json().items() >= cleared.items()
 
 
 @pytest.mark.parametrize("body", [{}, {"name": None}, {"name": " "}, {"owner_id": str(BOB)}])
