@@ -50,4 +50,9 @@ def test_conditions_and_keys_are_documented(operations: dict[str, Any]) -> None:
 
 def test_a_download_is_documented_as_bytes(operations: dict[str, Any]) -> None:
     answer = operations["GET /documents/{document_id}/content"]["responses"]["200"]
-    assert list(answer["content"]) == ["application/octet-stream"]
+    assert answer["content"] == {"*/*": {"schema": {"type": "string", "format": "binary"}}}
+
+
+def test_a_webhook_is_documented_by_the_names_it_is_shown_with(pool: Pool, tmp_path: Path) -> None:
+    document = create_app(make_gateway(pool, tmp_path, Topics("kbmesh"))).openapi()
+    assert "events" in document["components"]["schemas"]["WebhookOut"]["properties"]

@@ -85,6 +85,10 @@ async def _invalid(_: Request, error: RequestValidationError) -> JSONResponse:
 
 
 async def _http(_: Request, error: HTTPException) -> JSONResponse:
+    if (
+        error.status_code == 400
+    ):  # FastAPI's, for JSON that is not UTF-8 or nested too deeply; other bad JSON is 422
+        return _answer(422, "invalid_request", "The body cannot be read as JSON.")
     code = HTTPStatus(error.status_code).name.lower()
     return _answer(error.status_code, code, str(error.detail), headers=dict(error.headers or {}))
 
