@@ -34,6 +34,8 @@ async def endpoints() -> AsyncIterator[HttpEndpoints]:
         "https://[64:ff9b::7f00:1]/",
         "https://[2002:7f00:1::]/",
         "https://2130706433/",
+        "https://xn--/",
+        "https://xn--a.com/",
         "https://0x7f000001/",
         "https://0177.0.0.1/",
         "https://0x7f.1/",

@@ -134,9 +134,11 @@ async def test_a_malformed_form_is_refused_and_leaves_nothing(
     assert stored_files(store_dir) == []
 
 
-async def test_a_form_without_a_boundary_is_refused(http: httpx.AsyncClient, kb: str) -> None:
+@pytest.mark.parametrize("boundary", ["", "; boundary=", "; boundary=" + "b" * 300])
+async def test_a_form_without_a_boundary_is_refused(http: httpx.AsyncClient, kb: str, boundary: str) -> None:
+    content_type = "multipart/form-data" + boundary
     answer = await http.post(
-        f"/knowledge-bases/{kb}/documents", content=b"x", headers={"Content-Type": "multipart/form-data"}
+        f"/knowledge-bases/{kb}/documents", content=b"x", headers={"Content-Type": content_type}
     )
     assert (answer.status_code, answer.json()["code"]) == (400, "malformed_multipart")
 

@@ -104,6 +104,8 @@ async def test_a_deleted_knowledge_base_is_gone(http: httpx.AsyncClient) -> None
     ("body", "status"),
     [
         (b"not json", 422),
+        (b"\xff", 422),
+        (b"[" * 60_000, 422),
         (b'{"name": ""}', 422),
         (b'{"name": "   "}', 422),
         (b'{"name": "a\\u0000b"}', 422),

@@ -4,10 +4,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
 from services.ingest.entrypoints.http import create_app
+from services.ingest.entrypoints.http.problems import Problem
+from services.ingest.entrypoints.http.schemas import (
+    DocumentOut,
+    KnowledgeBaseDetail,
+    KnowledgeBaseIn,
+    KnowledgeBaseOut,
+    UploadOut,
+)
 from tests.support.gateway import make_gateway
 
 PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
@@ -50,4 +59,20 @@ def test_conditions_and_keys_are_documented(operations: dict[str, Any]) -> None:
 
 def test_a_download_is_documented_as_bytes(operations: dict[str, Any]) -> None:
     answer = operations["GET /documents/{document_id}/content"]["responses"]["200"]
-    assert list(answer["content"]) == ["application/octet-stream"]
+    assert answer["content"] == {"*/*": {"schema": {"type": "string", "format": "binary"}}}
+
+
+def test_a_webhook_is_documented_by_the_names_it_is_shown_with(pool: Pool, tmp_path: Path) -> None:
+    document = create_app(make_gateway(pool, tmp_path, Topics("kbmesh"))).openapi()
+    assert "events" in document["components"]["schemas"]["WebhookOut"]["properties"]
+
+
+@pytest.mark.parametrize(
+    "model", [KnowledgeBaseIn, KnowledgeBaseOut, KnowledgeBaseDetail, UploadOut, DocumentOut, Problem]
+)
+def test_an_example_is_complete_and_of_its_own_form(model: type[BaseModel]) -> None:
+    [example] = model.model_json_schema()["examples"]
+    shown = model.model_validate(example).model_dump(mode="json", exclude_unset=True)
+    assert shown == example
+    required = {name for name, field in model.model_fields.items() if field.is_required()}
+    assert required <= set(example) <= set(model.model_fields)

@@ -81,11 +81,12 @@ class HttpEndpoints:
     def _url(self, endpoint: str) -> httpx.URL:
         try:
             url = httpx.URL(endpoint)
-        except httpx.InvalidURL as error:
+            host = url.host  # decodes an international name
+        except (httpx.InvalidURL, UnicodeError) as error:
             raise _refused("it is not a URL") from error
         if url.scheme != "https" and not (self._allow_private and url.scheme == "http"):
             raise _refused("it does not begin with https://")
-        if not url.host or url.userinfo or "\\" in endpoint:
+        if not host or url.userinfo or "\\" in endpoint:
             raise _refused("it has no host, or a user before it")
         if url.port is not None and not 0 < url.port < 65_536:
             raise _refused("its port is not one")

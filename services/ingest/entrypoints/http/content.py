@@ -22,8 +22,8 @@ router = APIRouter(prefix="/documents/{document_id}", tags=["documents"])
 
 ORIGINAL: Final[dict[int | str, dict[str, Any]]] = {
     200: {
-        "description": "The bytes as they were uploaded.",
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        "description": "The bytes as they were uploaded, as the `content_type` of the document.",
+        "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}},
     },
     304: {"description": "The caller has these bytes already."},
 }

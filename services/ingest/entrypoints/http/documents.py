@@ -27,7 +27,7 @@ UPLOAD_BODY: Final[dict[str, Any]] = {
                     "required": ["file"],
                     "properties": {
                         "file": {"type": "string", "format": "binary"},
-                        "category": {"type": "string", "enum": list(Category)},
+                        "category": {"type": "string", "enum": list(Category), "examples": ["data_dictionary"]},
                         "source_priority": {"type": "string", "enum": list(Tier)},
                     },
                 }

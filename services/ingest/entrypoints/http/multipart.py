@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from python_multipart.exceptions import MultipartParseError
-from python_multipart.multipart import MultipartParser, parse_options_header
+from python_multipart.multipart import MAX_BOUNDARY_LENGTH, MultipartParser, parse_options_header
 
 from kbmesh.errors import InvalidArgument
 
@@ -17,11 +17,14 @@ class MultipartUpload:
     """
 
     def __init__(self, content_type: str, body: AsyncIterator[bytes]) -> None:
-        """Raises InvalidArgument: the content type names no boundary."""
+        """Raises InvalidArgument: the content type names no boundary, or one that is too long."""
         _, options = parse_options_header(content_type)
         boundary = options.get(b"boundary")
-        if not boundary:
-            raise InvalidArgument("multipart/form-data needs a boundary", code="malformed_multipart")
+        if not boundary or len(boundary) > MAX_BOUNDARY_LENGTH:
+            raise InvalidArgument(
+                f"multipart/form-data needs a boundary of at most {MAX_BOUNDARY_LENGTH} bytes",
+                code="malformed_multipart",
+            )
         self.fields: dict[str, str] = {}
         self.filename = ""
         self._body = body

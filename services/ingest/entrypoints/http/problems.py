@@ -7,11 +7,12 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 
 from kbmesh import errors
 from kbmesh.observability import tracing
+from services.ingest.entrypoints.http import examples
 
 log = structlog.get_logger(__name__)
 
@@ -38,6 +39,8 @@ RETRY_AFTER_S: Final = "5"
 
 class Problem(BaseModel):
     """What every error answers."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [examples.PROBLEM]})
 
     type: str = "about:blank"
     title: str
@@ -85,6 +88,10 @@ async def _invalid(_: Request, error: RequestValidationError) -> JSONResponse:
 
 
 async def _http(_: Request, error: HTTPException) -> JSONResponse:
+    if (
+        error.status_code == 400
+    ):  # FastAPI's, for JSON that is not UTF-8 or nested too deeply; other bad JSON is 422
+        return _answer(422, "invalid_request", "The body cannot be read as JSON.")
     code = HTTPStatus(error.status_code).name.lower()
     return _answer(error.status_code, code, str(error.detail), headers=dict(error.headers or {}))
 

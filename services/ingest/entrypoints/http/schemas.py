@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 from kbmesh.provenance import Category, Tier
 from services.ingest.domain.models import Document, OwnerType, Removed, Status
+from services.ingest.entrypoints.http import examples
 
 Name = Annotated[
     str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")
@@ -16,7 +17,7 @@ Description = Annotated[str, StringConstraints(max_length=2000, pattern=r"^[^\x0
 
 
 class KnowledgeBaseIn(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [examples.KNOWLEDGE_BASE_IN]})
 
     name: Name = Field(examples=["Finance"])
     description: Description = ""
@@ -40,7 +41,7 @@ class KnowledgeBaseChange(BaseModel):
 
 
 class KnowledgeBaseOut(BaseModel):
-    model_config = ConfigDict(from_attributes=True)
+    model_config = ConfigDict(from_attributes=True, json_schema_extra={"examples": [examples.KNOWLEDGE_BASE]})
 
     id: UUID
     owner_type: OwnerType
@@ -52,6 +53,8 @@ class KnowledgeBaseOut(BaseModel):
 
 
 class KnowledgeBaseDetail(KnowledgeBaseOut):
+    model_config = ConfigDict(json_schema_extra={"examples": [examples.KNOWLEDGE_BASE_DETAIL]})
+
     document_count: int
     size_bytes: int = Field(description="Of all files together.")
     ready_count: int
@@ -64,7 +67,7 @@ class KnowledgeBasePage(BaseModel):
 
 
 class DocumentOut(BaseModel):
-    model_config = ConfigDict(from_attributes=True)
+    model_config = ConfigDict(from_attributes=True, json_schema_extra={"examples": [examples.DOCUMENT]})
 
     id: UUID
     kb_id: UUID
@@ -117,6 +120,8 @@ class ChunkPage(BaseModel):
 
 
 class UploadOut(BaseModel):
+    model_config = ConfigDict(json_schema_extra={"examples": [examples.UPLOADED]})
+
     document_id: UUID
     kb_id: UUID
     filename: str

@@ -5,7 +5,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from services.ingest.domain.webhooks import DeliveryStatus, EventStatus
+from services.ingest.domain.webhooks import DeliveryStatus, EventStatus, Webhook
 from services.ingest.entrypoints.http.dependencies import Caller, SmallBody, gateway_of
 from services.ingest.entrypoints.http.problems import responses
 from services.ingest.handlers import webhooks as handlers
@@ -24,13 +24,21 @@ class WebhookIn(BaseModel):
 
 
 class WebhookOut(BaseModel):
-    model_config = ConfigDict(from_attributes=True, populate_by_name=True)
-
     id: UUID
     endpoint: str
-    events: list[EventStatus] = Field(validation_alias="statuses")
+    events: list[EventStatus]
     kb_ids: list[UUID]
     created_at: datetime
+
+    @classmethod
+    def of(cls, webhook: Webhook) -> "WebhookOut":
+        return cls(
+            id=webhook.id,
+            endpoint=webhook.endpoint,
+            events=list(webhook.statuses),
+            kb_ids=list(webhook.kb_ids),
+            created_at=webhook.created_at,
+        )
 
 
 class WebhookCreated(WebhookOut):
@@ -80,7 +88,7 @@ async def create(request: Request, response: Response, caller: Caller, body: Web
         limit=gateway.webhooks_per_user,
     )
     response.headers["Location"] = f"/webhooks/{webhook.id}"
-    shown: dict[str, Any] = WebhookOut.model_validate(webhook).model_dump()
+    shown: dict[str, Any] = WebhookOut.of(webhook).model_dump()
     return WebhookCreated(**shown, secret=secret)
 
 
@@ -88,13 +96,13 @@ async def create(request: Request, response: Response, caller: Caller, body: Web
 async def list_all(request: Request, caller: Caller) -> WebhookList:
     """Your webhooks, in order of creation."""
     found = await gateway_of(request).webhooks.mine(caller)
-    return WebhookList(items=[WebhookOut.model_validate(item) for item in found])
+    return WebhookList(items=[WebhookOut.of(item) for item in found])
 
 
 @router.get("/{webhook_id}", responses=responses(404))
 async def get(request: Request, caller: Caller, webhook_id: UUID) -> WebhookOut:
     """A webhook, without its secret."""
-    return WebhookOut.model_validate(await handlers.get_webhook(gateway_of(request).webhooks, caller, webhook_id))
+    return WebhookOut.of(await handlers.get_webhook(gateway_of(request).webhooks, caller, webhook_id))
 
 
 @router.delete("/{webhook_id}", status_code=204, responses=responses(404))
