@@ -24,7 +24,7 @@ def store_dir(tmp_path: Path) -> Path:
 @pytest.fixture
 async def http(pool: Pool, store_dir: Path) -> AsyncIterator[httpx.AsyncClient]:
     async with client_of(make_gateway(pool, store_dir, Topics("kbmesh"))) as client:
-        client.headers.update(bearer(ALICE, teams=(TEAM,)))
+        client.headers.update(bearer(ALICE, teams=(TEAM,), roles=("editor",)))
         yield client
 
 

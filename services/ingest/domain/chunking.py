@@ -5,7 +5,7 @@ is open is still small and of the same or a higher section, and always stays wit
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Protocol
@@ -13,6 +13,9 @@ from typing import Protocol
 from services.ingest.domain.extraction import Block, BlockKind, ChunkDraft, ExtractedDocument
 
 Span = tuple[int, int]
+
+# No text of real words comes near it; what the model has no token for can be of any length and count as one.
+MAX_CHUNK_CHARS = 10_000
 
 
 class Splitter(Protocol):
@@ -34,25 +37,39 @@ class Splitter(Protocol):
 
 
 def chunk(document: ExtractedDocument, splitter: Splitter) -> list[ChunkDraft]:
-    """The chunks of a document in reading order; none for a document without text."""
+    """The chunks of a document in reading order, of at most MAX_CHUNK_CHARS; none for a document without text
+    or with nothing in it that the model can read (marks of writing direction)."""
     starts = [block.start for block in document.blocks]
     paths = list(_heading_paths(document))
-    drafts = []
-    for ordinal, (start, end) in enumerate(_Cutter(document, splitter).cut()):
+    drafts: list[ChunkDraft] = []
+    for start, end in _bounded(document.text, splitter, _Cutter(document, splitter).cut()):
         first = bisect_right(starts, start) - 1
         content = document.text[start:end]
+        if not (tokens := splitter.count(content)):
+            continue
         drafts.append(
             ChunkDraft(
-                ordinal=ordinal,
+                ordinal=len(drafts),
                 content=content,
                 char_start=start,
                 char_end=end,
-                token_count=splitter.count(content),
+                token_count=tokens,
                 page=document.blocks[first].page,
                 headings=paths[first],
             )
         )
     return drafts
+
+
+def _bounded(text: str, splitter: Splitter, spans: Iterable[Span]) -> Iterator[Span]:
+    for start, end in spans:
+        if end - start <= MAX_CHUNK_CHARS:
+            yield start, end
+            continue
+        for begin in range(start, end, MAX_CHUNK_CHARS):
+            # Cut loose, the end of a word may count more tokens than the word.
+            piece = text[begin : min(begin + MAX_CHUNK_CHARS, end)]
+            yield from ((begin + a, begin + b) for a, b in splitter.split(piece, splitter.limit))
 
 
 def _heading_paths(document: ExtractedDocument) -> Iterator[tuple[str, ...]]:

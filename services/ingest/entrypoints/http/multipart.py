@@ -2,12 +2,14 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from python_multipart.exceptions import MultipartParseError
-from python_multipart.multipart import MAX_BOUNDARY_LENGTH, MultipartParser, parse_options_header
+from python_multipart.multipart import MultipartParser, parse_options_header
 
 from kbmesh.errors import InvalidArgument
 
 MAX_FIELD_BYTES: Final = 8 * 1024
 MAX_PARTS: Final = 20
+# As RFC 2046 has it; the parser has a limit too, and another error.
+MAX_BOUNDARY_BYTES: Final = 70
 
 
 class MultipartUpload:
@@ -20,10 +22,9 @@ class MultipartUpload:
         """Raises InvalidArgument: the content type names no boundary, or one that is too long."""
         _, options = parse_options_header(content_type)
         boundary = options.get(b"boundary")
-        if not boundary or len(boundary) > MAX_BOUNDARY_LENGTH:
+        if not boundary or len(boundary) > MAX_BOUNDARY_BYTES:
             raise InvalidArgument(
-                f"multipart/form-data needs a boundary of at most {MAX_BOUNDARY_LENGTH} bytes",
-                code="malformed_multipart",
+                "multipart/form-data needs a boundary, of up to 70 bytes", code="malformed_multipart"
             )
         self.fields: dict[str, str] = {}
         self.filename = ""
