@@ -112,7 +112,7 @@ async def test_a_key_that_comes_with_another_knowledge_base_is_refused(http: htt
 
 async def test_keys_of_two_callers_have_nothing_to_do_with_each_other(http: httpx.AsyncClient, kb: str) -> None:
     await upload(http, kb, "one")
-    http.headers.update(bearer(BOB, teams=(TEAM,)))
+    http.headers.update(bearer(BOB, teams=(TEAM,), roles=("editor",)))
     theirs = await upload(http, kb, "one", b"other bytes")
     assert (theirs.status_code, theirs.json()["revision"]) == (202, 2)
 
