@@ -6,9 +6,10 @@ from typing import Any, Final
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from kbmesh import errors
 from kbmesh.observability import tracing
@@ -66,6 +67,7 @@ def install(app: FastAPI) -> None:
     app.exception_handler(errors.KbmeshError)(_known)
     app.exception_handler(RequestValidationError)(_invalid)
     app.exception_handler(HTTPException)(_http)
+    app.exception_handler(ClientDisconnect)(_gone)
     app.exception_handler(Exception)(_unknown)
     generate = app.openapi
 
@@ -94,6 +96,11 @@ async def _http(_: Request, error: HTTPException) -> JSONResponse:
         return _answer(422, "invalid_request", "The body cannot be read as JSON.")
     code = HTTPStatus(error.status_code).name.lower()
     return _answer(error.status_code, code, str(error.detail), headers=dict(error.headers or {}))
+
+
+async def _gone(request: Request, _: ClientDisconnect) -> Response:
+    log.info("caller_gone", path=request.url.path)
+    return Response(status_code=400)  # to nobody
 
 
 async def _unknown(request: Request, error: Exception) -> JSONResponse:
