@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from kbmesh.models import bundled_model_path
 from services.ingest.adapters.splitter import TokenizerSplitter
-from services.ingest.domain.chunking import chunk
+from services.ingest.domain.chunking import MAX_CHUNK_CHARS, chunk
 from services.ingest.domain.extraction import Block, ChunkDraft, ExtractedDocument, Part, assemble
 
 TOKENIZER = bundled_model_path() / "tokenizer.json"
@@ -156,14 +156,17 @@ def test_chunks_move_on_and_repeat_no_more_than_the_overlap(document: ExtractedD
 def test_a_table_is_whole_where_it_fits_and_alone_where_it_does_not(document: ExtractedDocument) -> None:
     drafts = cut(document)
     under_heading = 0
+    under_heading_start = None
     for block in document.blocks:
         if block.kind == "heading":
             under_heading += splitter(512).count(document.text[block.start : block.end])
+            under_heading_start = block.start if under_heading_start is None else under_heading_start
             continue
         if block.kind == "table":
             size = under_heading + splitter(512).count(document.text[block.start : block.end])
             touching = [d for d in drafts if d.char_start < block.end and d.char_end > block.start]
-            if size <= splitter(512).limit:
+            characters = block.end - (block.start if under_heading_start is None else under_heading_start)
+            if size <= splitter(512).limit and characters <= MAX_CHUNK_CHARS:
                 assert len(touching) == 1
             if len(touching) > 1:
                 assert not any(
@@ -171,7 +174,7 @@ def test_a_table_is_whole_where_it_fits_and_alone_where_it_does_not(document: Ex
                     for draft in touching
                     for other in document.blocks
                 )
-        under_heading = 0
+        under_heading, under_heading_start = 0, None
 
 
 @thorough

@@ -62,14 +62,33 @@ def chunk(document: ExtractedDocument, splitter: Splitter) -> list[ChunkDraft]:
 
 
 def _bounded(text: str, splitter: Splitter, spans: Iterable[Span]) -> Iterator[Span]:
+    """Spans over the limit in characters are cut, and what follows one begins where it ends."""
+    covered = 0
     for start, end in spans:
-        if end - start <= MAX_CHUNK_CHARS:
-            yield start, end
-            continue
-        for begin in range(start, end, MAX_CHUNK_CHARS):
-            # Cut loose, the end of a word may count more tokens than the word.
-            piece = text[begin : min(begin + MAX_CHUNK_CHARS, end)]
+        begin = _skip_space(text, max(start, covered), end)
+        covered = end if end - begin > MAX_CHUNK_CHARS else 0
+        while end - begin > MAX_CHUNK_CHARS:
+            piece = text[begin : begin + MAX_CHUNK_CHARS]
+            # At white space if there is any; else a word is cut, and its end may count more tokens than the word.
+            piece = piece[: _last_space(piece)]
             yield from ((begin + a, begin + b) for a, b in splitter.split(piece, splitter.limit))
+            begin = _skip_space(text, begin + len(piece), end)
+        if covered:
+            yield from ((begin + a, begin + b) for a, b in splitter.split(text[begin:end], splitter.limit))
+        elif begin < end:
+            yield begin, end
+
+
+def _skip_space(text: str, begin: int, end: int) -> int:
+    while begin < end and text[begin].isspace():
+        begin += 1
+    return begin
+
+
+def _last_space(text: str) -> int | None:
+    """Where the white space before the last word begins; None if it is one word. `text` begins with a word."""
+    words = text.rsplit(None, 1)
+    return len(words[0]) if len(words) == 2 else None
 
 
 def _heading_paths(document: ExtractedDocument) -> Iterator[tuple[str, ...]]:

@@ -2,7 +2,7 @@
 
 import re
 
-from services.ingest.domain.chunking import Span, chunk
+from services.ingest.domain.chunking import MAX_CHUNK_CHARS, Span, chunk
 from services.ingest.domain.extraction import ChunkDraft, Part, assemble
 
 
@@ -41,6 +41,13 @@ def text(content: str, page: int | None = None) -> Part:
 
 def test_an_empty_document_has_no_chunks() -> None:
     assert cut() == []
+
+
+def test_a_chunk_of_long_words_ends_between_two_of_them() -> None:
+    long_words = " ".join(["x" * 900] * 30)
+    drafts = cut(text(long_words))
+    assert all(len(draft.content) <= MAX_CHUNK_CHARS for draft in drafts)
+    assert {word for draft in drafts for word in draft.content.split()} == {"x" * 900}
 
 
 def test_a_small_document_is_one_chunk() -> None:
