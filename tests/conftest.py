@@ -13,6 +13,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
+from hypothesis import settings
 from pydantic import SecretStr
 
 from deploy.embedded.broker import EmbeddedBroker
@@ -23,6 +24,11 @@ from kbmesh.messaging import KafkaSettings
 from kbmesh.postgres.migrate import migrate
 from kbmesh.postgres.pool import PostgresSettings, open_pool
 from tests.support.databases import DatabaseServer
+
+# In CI the same examples each time: a change is judged, not the luck of a run. Everywhere else new ones are sought.
+settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 TEST_PARTITIONS = 4
 USE_CONTAINERS = os.environ.get("KBMESH_TEST_CONTAINERS") == "1"
