@@ -25,7 +25,7 @@ from kbmesh.postgres.migrate import migrate
 from kbmesh.postgres.pool import PostgresSettings, open_pool
 from tests.support.databases import DatabaseServer
 
-# In CI the same examples each time: a change is judged there, not the luck of a run. Elsewhere new ones are sought.
+# In CI the same examples each time: a change is judged there, not luck. Elsewhere new ones are sought.
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
