@@ -52,7 +52,10 @@ class KnowledgeBases(Protocol):
         """Changes what is not None; None: there is none to see."""
 
     async def delete(self, principal: Principal, kb_id: UUID) -> Removed | None:
-        """Everything in it goes in one transaction, with an event per document; None: there is none to see."""
+        """Everything in it goes in one transaction, with an event per document; None: there is none to see.
+
+        Each deletion looks afterwards whether the database still holds anything of it.
+        """
 
 
 class Channels(Protocol):
@@ -160,6 +163,8 @@ class ObjectStore(Protocol):
 
     async def delete(self, key: str) -> None:
         """Removes an object; no error if there is none."""
+
+    async def exists(self, key: str) -> bool: ...
 
     async def check(self) -> None:
         """Raises Unavailable unless the store can be used."""

@@ -107,6 +107,18 @@ async def test_deletion_is_idempotent(store: ObjectStore, tmp_path: Path) -> Non
         await store.fetch("kb/one", tmp_path / "x")
 
 
+async def test_an_object_exists_from_its_last_byte_to_its_deletion(store: ObjectStore) -> None:
+    async def watched() -> AsyncIterator[bytes]:
+        yield b"x"
+        assert not await store.exists("kb/one")
+
+    await store.put("kb/one", watched())
+    assert await store.exists("kb/one")
+    assert not await store.exists("kb/on")
+    await store.delete("kb/one")
+    assert not await store.exists("kb/one")
+
+
 @pytest.mark.parametrize("size", [3, PART_BYTES + 1])
 async def test_a_body_that_fails_leaves_nothing_and_its_error_comes_through(
     store: ObjectStore, tmp_path: Path, size: int
@@ -152,6 +164,7 @@ async def test_an_s3_server_that_is_down_is_unavailable(tmp_path: Path) -> None:
     for call in (
         store.check(),
         store.delete("k"),
+        store.exists("k"),
         store.fetch("k", tmp_path / "x"),
         store.put("k", body(b"x")),
         anext(store.read("k")),

@@ -51,6 +51,10 @@ class DirectoryStore:
         with _translated():
             await asyncio.to_thread(self._path(key).unlink, missing_ok=True)
 
+    async def exists(self, key: str) -> bool:
+        with _translated():
+            return await asyncio.to_thread(self._path(key).is_file)
+
     async def check(self) -> None:
         with _translated():
             await asyncio.to_thread(_probe, self._root)

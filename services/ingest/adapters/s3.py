@@ -81,6 +81,13 @@ class S3Store:
     async def delete(self, key: str) -> None:
         await self._run(partial(self._client.remove_object, self._bucket, key))
 
+    async def exists(self, key: str) -> bool:
+        try:
+            await self._run(partial(self._client.stat_object, self._bucket, key))
+        except NotFound:
+            return False
+        return True
+
     async def check(self) -> None:
         if not await self._run(partial(self._client.bucket_exists, self._bucket)):
             raise Unavailable(f"the bucket {self._bucket} does not exist", code="store_unavailable")
