@@ -1,6 +1,7 @@
 """What the handlers need from the outside."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
@@ -166,8 +167,23 @@ class ObjectStore(Protocol):
 
     async def exists(self, key: str) -> bool: ...
 
+    def keys(self, older_than: datetime) -> AsyncGenerator[str, None]:
+        """Of what was stored before that time by the clock of the store, a page of them in memory at a time.
+
+        Of unfinished objects too, where the store keeps such as files.
+        """
+
     async def check(self) -> None:
         """Raises Unavailable unless the store can be used."""
+
+
+Known = Callable[[Sequence[str]], Awaitable[set[str]]]
+"""Those of the keys that a document points to."""
+
+
+class StorageKeys(Protocol):
+    def exclusive(self) -> AbstractAsyncContextManager[Known | None]:
+        """None: it is somebody else's turn."""
 
 
 class EmbeddingProvider(Protocol):
