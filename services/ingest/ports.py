@@ -229,6 +229,14 @@ class Webhooks(Protocol):
 
     async def delete(self, principal: Principal, webhook_id: UUID) -> bool: ...
 
+    async def rotate(self, principal: Principal, webhook_id: UUID, secret: bytes) -> Webhook | None:
+        """A new `secret`; the one before signs too for a while. None: there is no such webhook."""
+
+    async def disable(self, webhook_id: UUID) -> None:
+        """Nothing new is noted for it, and nothing sent, until it is enabled."""
+
+    async def enable(self, principal: Principal, webhook_id: UUID) -> Webhook | None: ...
+
     async def deliveries(
         self, principal: Principal, webhook_id: UUID, *, before: UUID | None, limit: int
     ) -> list[Delivery]:
@@ -251,7 +259,7 @@ class Webhooks(Protocol):
         """Notes the outcome of an attempt. No `error`: delivered. No `retry_s`: given up."""
 
     async def purge(self) -> None:
-        """Forgets old deliveries that are done with."""
+        """Forgets old deliveries that are done with, and secrets that do not sign any more."""
 
 
 class Endpoints(Protocol):
