@@ -1,5 +1,6 @@
 """What a deletion says it took away, and what it finds when it looks again."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -84,6 +85,26 @@ async def test_messages_that_were_fenced_off_write_nothing_when_they_arrive(
     assert len(of_chunks) == 3
     assert await pool.fetchval(STORED) == 0
     assert pipeline.encoder.texts == []
+    assert stored_files(store_dir) == []
+
+
+async def test_a_base_deleted_while_it_is_worked_on_is_verified_empty(
+    http: httpx.AsyncClient, kb: str, pool: Pool, pipeline: Pipeline, store_dir: Path
+) -> None:
+    for n in range(3):
+        await upload(http, kb, text("one", "two", "three"), f"{n}.txt")
+    of_chunks = await pipeline.extract()
+    for n in range(3, 6):
+        await upload(http, kb, text("one", "two", "three"), f"{n}.txt")
+    of_documents = (await pipeline.sent(TOPICS.documents))[3:]
+
+    answer, *_ = await asyncio.gather(
+        http.delete(f"/knowledge-bases/{kb}"), pipeline.embed(of_chunks), pipeline.handle(of_documents)
+    )
+
+    assert (answer.json()["documents"], answer.json()["verified"]) == (6, True)
+    await pipeline.run()
+    assert await pool.fetchval(STORED) == 0
     assert stored_files(store_dir) == []
 
 
