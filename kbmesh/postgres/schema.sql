@@ -334,6 +334,9 @@ CREATE TABLE public.webhooks (
     statuses text[] NOT NULL,
     kb_ids uuid[] NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
+    old_secrets bytea[] DEFAULT '{}'::bytea[] NOT NULL,
+    rotated_at timestamp with time zone,
+    disabled_at timestamp with time zone,
     CONSTRAINT webhooks_endpoint_check CHECK (((char_length(endpoint) >= 1) AND (char_length(endpoint) <= 2000))),
     CONSTRAINT webhooks_secret_check CHECK ((octet_length(secret) = 32))
 );
@@ -660,4 +663,5 @@ INSERT INTO public.schema_migrations (version) VALUES
     ('20261130172000'),
     ('20261130172001'),
     ('20261130173000'),
-    ('20261130173100');
+    ('20261130173100'),
+    ('20261130183000');

@@ -21,6 +21,7 @@ from services.ingest.adapters.postgres import (
     PostgresDocuments,
     PostgresKnowledgeBases,
     PostgresRecords,
+    PostgresStorageKeys,
     PostgresWebhooks,
     listen_for_documents,
 )
@@ -33,6 +34,7 @@ from services.ingest.entrypoints.http import Gateway, create_app
 from services.ingest.entrypoints.kafka import DocumentEvents, RecordEvents, StatusEvents
 from services.ingest.handlers.delivering import DeliveryPolicy, WebhookSender
 from services.ingest.handlers.documents import UploadLimits
+from services.ingest.handlers.orphans import OrphanCollector, OrphanPolicy
 from services.ingest.handlers.watching import Watches, WatchLimits
 from services.ingest.ports import ObjectStore
 from services.ingest.settings import IngestSettings, Role, StoreSettings
@@ -133,6 +135,12 @@ async def bootstrap(settings: IngestSettings) -> AsyncIterator[int]:
                     stop=stop,
                 )
             )
+
+        if Role.COLLECTOR in settings.roles:
+            orphans = settings.orphans
+            orphan_policy = OrphanPolicy(orphans.grace_s, orphans.interval_s, orphans.max_count)
+            collector = OrphanCollector(store, PostgresStorageKeys(pool), orphan_policy)
+            stack.callback(workers.create_task(collector.run()).cancel)
 
         watches = Watches(WatchLimits(settings.events.max_streams, settings.events.max_streams_per_user))
         if Role.GATEWAY in settings.roles:

@@ -1,6 +1,7 @@
 """What the handlers need from the outside."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
@@ -52,7 +53,10 @@ class KnowledgeBases(Protocol):
         """Changes what is not None; None: there is none to see."""
 
     async def delete(self, principal: Principal, kb_id: UUID) -> Removed | None:
-        """Everything in it goes in one transaction, with an event per document; None: there is none to see."""
+        """Everything in it goes in one transaction, with an event per document; None: there is none to see.
+
+        Each deletion looks afterwards whether the database still holds anything of it.
+        """
 
 
 class Channels(Protocol):
@@ -161,8 +165,25 @@ class ObjectStore(Protocol):
     async def delete(self, key: str) -> None:
         """Removes an object; no error if there is none."""
 
+    async def exists(self, key: str) -> bool: ...
+
+    def keys(self, older_than: datetime) -> AsyncGenerator[str, None]:
+        """Of what was stored before that time by the clock of the store, a page of them in memory at a time.
+
+        Of unfinished objects too, where the store keeps such as files.
+        """
+
     async def check(self) -> None:
         """Raises Unavailable unless the store can be used."""
+
+
+Known = Callable[[Sequence[str]], Awaitable[set[str]]]
+"""Those of the keys that a document points to."""
+
+
+class StorageKeys(Protocol):
+    def exclusive(self) -> AbstractAsyncContextManager[Known | None]:
+        """None: it is somebody else's turn."""
 
 
 class EmbeddingProvider(Protocol):
@@ -208,6 +229,14 @@ class Webhooks(Protocol):
 
     async def delete(self, principal: Principal, webhook_id: UUID) -> bool: ...
 
+    async def rotate(self, principal: Principal, webhook_id: UUID, secret: bytes) -> Webhook | None:
+        """A new `secret`; the one before signs too for a while. None: there is no such webhook."""
+
+    async def disable(self, webhook_id: UUID) -> None:
+        """Nothing new is noted for it, and nothing sent, until it is enabled."""
+
+    async def enable(self, principal: Principal, webhook_id: UUID) -> Webhook | None: ...
+
     async def deliveries(
         self, principal: Principal, webhook_id: UUID, *, before: UUID | None, limit: int
     ) -> list[Delivery]:
@@ -230,7 +259,7 @@ class Webhooks(Protocol):
         """Notes the outcome of an attempt. No `error`: delivered. No `retry_s`: given up."""
 
     async def purge(self) -> None:
-        """Forgets old deliveries that are done with."""
+        """Forgets old deliveries that are done with, and secrets that do not sign any more."""
 
 
 class Endpoints(Protocol):

@@ -22,6 +22,7 @@ class Role(StrEnum):
     EXTRACTOR = "extractor"
     RECORDS = "records"
     WEBHOOKS = "webhooks"
+    COLLECTOR = "collector"
 
 
 class _Group(BaseModel):
@@ -95,6 +96,16 @@ class WebhooksSettings(_Group):
     per_user: int = 20
 
 
+class OrphansSettings(_Group):
+    """Objects in the store that no document points to."""
+
+    grace_s: float = Field(86400, ge=3600)
+    """How old one is when it is removed; longer than any upload takes."""
+    interval_s: float = Field(3600, gt=0)
+    max_count: int = Field(100, ge=0)
+    """If there are more, none is removed."""
+
+
 class IngestSettings(BaseSettings):
     """Environment variables KBMESH_INGEST_<FIELD>, with __ between a group and its field."""
 
@@ -111,6 +122,7 @@ class IngestSettings(BaseSettings):
     quota: QuotaSettings = QuotaSettings()
     events: EventsSettings = EventsSettings()
     webhooks: WebhooksSettings = WebhooksSettings()
+    orphans: OrphansSettings = OrphansSettings()
     extraction: ExtractionSettings = ExtractionSettings()
     retry: RetrySettings = RetrySettings()
     knowledge_bases_enabled: bool = True

@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -107,6 +108,44 @@ async def test_deletion_is_idempotent(store: ObjectStore, tmp_path: Path) -> Non
         await store.fetch("kb/one", tmp_path / "x")
 
 
+async def test_an_object_exists_from_its_last_byte_to_its_deletion(store: ObjectStore) -> None:
+    async def watched() -> AsyncIterator[bytes]:
+        yield b"x"
+        assert not await store.exists("kb/one")
+
+    await store.put("kb/one", watched())
+    assert await store.exists("kb/one")
+    assert not await store.exists("kb/on")
+    await store.delete("kb/one")
+    assert not await store.exists("kb/one")
+
+
+async def keys(store: ObjectStore, *, older_than_s: float) -> list[str]:
+    older_than = datetime.now(UTC) - timedelta(seconds=older_than_s)
+    return sorted([key async for key in store.keys(older_than)])
+
+
+async def test_keys_are_those_of_what_is_old_enough(store: ObjectStore) -> None:
+    assert await keys(store, older_than_s=-60) == []
+    for key in ("kb/one", "kb/two", "other/one", "plain"):
+        await store.put(key, body(b"x"))
+    await store.delete("kb/two")
+
+    assert await keys(store, older_than_s=-60) == ["kb/one", "other/one", "plain"]
+    assert await keys(store, older_than_s=60) == []
+
+
+async def test_a_store_of_several_pages_is_listed_whole(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("directory", "s3"):
+        monkeypatch.setattr(f"services.ingest.adapters.{module}.LIST_PAGE", 2)
+    names = [f"kb/{n}" for n in range(5)]
+    for name in names:
+        await store.put(name, body(b"x"))
+    assert await keys(store, older_than_s=-60) == names
+
+
 @pytest.mark.parametrize("size", [3, PART_BYTES + 1])
 async def test_a_body_that_fails_leaves_nothing_and_its_error_comes_through(
     store: ObjectStore, tmp_path: Path, size: int
@@ -152,9 +191,11 @@ async def test_an_s3_server_that_is_down_is_unavailable(tmp_path: Path) -> None:
     for call in (
         store.check(),
         store.delete("k"),
+        store.exists("k"),
         store.fetch("k", tmp_path / "x"),
         store.put("k", body(b"x")),
         anext(store.read("k")),
+        anext(store.keys(datetime.now(UTC))),
     ):
         with pytest.raises(Unavailable):
             await call

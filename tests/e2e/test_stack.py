@@ -20,6 +20,7 @@ from deploy.embedded.stack import StackAddresses, StackOptions, running_stack
 from kbmesh.rpc import ChannelSettings, open_channel
 from kbmesh.search.v1.search_pb2 import KbSearchRequest, Passage
 from kbmesh.search.v1.search_pb2_grpc import SearchServiceStub
+from tests.support.documents import receipt
 
 if TYPE_CHECKING:
     from kbmesh.search.v1.search_pb2_grpc import SearchServiceAsyncStub
@@ -182,7 +183,7 @@ async def test_a_deleted_document_is_gone_from_search(world: World) -> None:
 
     removed = (await world.http.delete(location)).json()
 
-    assert removed == {"documents": 1, "chunks": 1, "vectors": 1, "objects": 1}
+    assert removed == receipt(documents=1, chunks=1, vectors=1, objects=1)
     assert await world.ask(kb, "What is the code name?") == []
 
 

@@ -19,6 +19,20 @@ async def upload(http: httpx.AsyncClient, kb: str, data: bytes, filename: str = 
     return document
 
 
+def receipt(**counts: int) -> dict[str, object]:
+    """Of a deletion that left nothing; what is not said is 0."""
+    names = ("documents", "chunks", "vectors", "objects", "documents_in_progress", "messages_fenced")
+    assert counts.keys() <= set(names)
+    return {
+        **dict.fromkeys(names, 0),
+        **counts,
+        "left": {"documents": 0, "chunks": 0, "vectors": 0},
+        "objects_left": 0,
+        "objects_pending": 0,
+        "verified": True,
+    }
+
+
 def drafts(*texts: str) -> list[ChunkDraft]:
     return [ChunkDraft(n, text, 0, len(text), 3, 1, ("Heading",)) for n, text in enumerate(texts)]
 

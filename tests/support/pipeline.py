@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
+import asyncpg
 import httpx
 import numpy as np
 
@@ -67,11 +68,14 @@ class Pipeline:
         """Handles what the documents topic holds by now; gives what the chunks topic then holds anew."""
         chunks: list[Message] = []
         while messages := await self._next():
-            for message in messages:
-                if message.topic == TOPICS.documents:
-                    await self._extraction.handle(message)
+            await self.handle([message for message in messages if message.topic == TOPICS.documents])
             chunks += [message for message in messages if message.topic == TOPICS.chunks]
         return chunks
+
+    async def handle(self, messages: Sequence[Message]) -> None:
+        """Those of the documents topic."""
+        for message in messages:
+            await self._extraction.handle(message)
 
     async def embed(self, messages: Sequence[Message]) -> None:
         for message in messages:
@@ -82,21 +86,27 @@ class Pipeline:
         while messages := await self.extract():
             await self.embed(messages)
 
+    async def sent(self, topic: str) -> list[Message]:
+        """Everything on a topic, handled or not."""
+        rows = await self._pool.fetch("SELECT * FROM outbox WHERE topic = $1 ORDER BY id", topic)
+        return [_message(row) for row in rows]
+
     async def _next(self) -> list[Message]:
         rows = await self._pool.fetch("SELECT * FROM outbox WHERE id > $1 ORDER BY id", self._last)
         self._last = rows[-1]["id"] if rows else self._last
-        return [
-            Message(
-                row["topic"],
-                0,
-                row["id"],
-                0,
-                row["key"].encode(),
-                row["payload"],
-                {name: value.encode() for name, value in json.loads(row["headers"]).items()},
-            )
-            for row in rows
-        ]
+        return [_message(row) for row in rows]
+
+
+def _message(row: asyncpg.Record) -> Message:
+    return Message(
+        row["topic"],
+        0,
+        row["id"],
+        0,
+        row["key"].encode(),
+        row["payload"],
+        {name: value.encode() for name, value in json.loads(row["headers"]).items()},
+    )
 
 
 def text(*paragraphs: str) -> bytes:

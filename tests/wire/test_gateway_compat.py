@@ -10,6 +10,7 @@ import pytest
 
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
+from tests.support.documents import receipt
 from tests.support.gateway import bearer, client_of, make_gateway, stored_files
 
 ALICE, BOB = UUID(int=1), UUID(int=2)
@@ -70,7 +71,7 @@ async def test_reading_and_clearing_make_no_knowledge_base(http: httpx.AsyncClie
     await http.get("/api/knowledge-base")
     removed = await http.delete("/api/knowledge-base")
 
-    assert removed.json() == {"documents": 0, "chunks": 0, "vectors": 0, "objects": 0}
+    assert removed.json() == receipt()
     assert (await http.get("/knowledge-bases")).json()["items"] == []
 
 

@@ -10,6 +10,7 @@ import pytest
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
 from services.ingest.domain.content_type import ContentType
+from tests.support.documents import receipt
 from tests.support.files import zipped
 from tests.support.gateway import MAX_BYTES, bearer, client_of, make_gateway, stored_files
 
@@ -303,7 +304,7 @@ async def test_deletion_removes_the_object_and_says_what_went(
 
     answer = await http.delete(f"/documents/{document}")
 
-    assert answer.json() == {"documents": 1, "chunks": 0, "vectors": 0, "objects": 1}
+    assert answer.json() == receipt(documents=1, objects=1, documents_in_progress=1, messages_fenced=1)
     assert (await http.get(f"/documents/{document}")).status_code == 404
     assert stored_files(store_dir) == []
     assert await events(pool, "kbmesh.documents.v1") == ["DocumentUploaded", "DocumentDeleted"]

@@ -7,6 +7,7 @@ import pytest
 
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
+from tests.support.documents import receipt
 from tests.support.gateway import bearer, client_of, make_gateway
 
 ALICE, BOB, TEAM = UUID(int=1), UUID(int=2), UUID(int=3)
@@ -96,7 +97,7 @@ async def test_a_deleted_knowledge_base_is_gone(http: httpx.AsyncClient) -> None
 
     answer = await http.delete(f"/knowledge-bases/{created['id']}", headers=bearer(ALICE))
 
-    assert answer.json() == {"documents": 0, "chunks": 0, "vectors": 0, "objects": 0}
+    assert answer.json() == receipt()
     assert (await http.get(f"/knowledge-bases/{created['id']}", headers=bearer(ALICE))).status_code == 404
 
 

@@ -57,6 +57,8 @@ async def test_someone_elses_webhook_is_as_a_missing_one(http: httpx.AsyncClient
         for method, path, code in (
             ("GET", "", "webhook_not_found"),
             ("DELETE", "", "webhook_not_found"),
+            ("POST", "/rotate", "webhook_not_found"),
+            ("POST", "/enable", "webhook_not_found"),
             ("GET", "/deliveries", "webhook_not_found"),
             ("POST", f"/deliveries/{entry['id']}/redeliver", "delivery_not_found"),
         ):

@@ -2,7 +2,9 @@ import asyncio
 import os
 import shutil
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Final
@@ -11,6 +13,7 @@ from uuid import uuid4
 from kbmesh.errors import NotFound, Unavailable
 
 READ_BYTES: Final = 256 * 1024
+LIST_PAGE: Final = 1000
 
 
 class DirectoryStore:
@@ -50,6 +53,16 @@ class DirectoryStore:
     async def delete(self, key: str) -> None:
         with _translated():
             await asyncio.to_thread(self._path(key).unlink, missing_ok=True)
+
+    async def exists(self, key: str) -> bool:
+        with _translated():
+            return await asyncio.to_thread(self._path(key).is_file)
+
+    async def keys(self, older_than: datetime) -> AsyncGenerator[str, None]:
+        found = _walk(self._root, older_than.timestamp())
+        while page := await _next_page(found):
+            for key in page:
+                yield key
 
     async def check(self) -> None:
         with _translated():
@@ -94,6 +107,24 @@ def _finish(file: IO[bytes], incoming: Path, target: Path) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+async def _next_page(found: Iterator[str]) -> list[str]:
+    with _translated():
+        return await asyncio.to_thread(lambda: list(islice(found, LIST_PAGE)))
+
+
+def _walk(folder: os.PathLike[str], older_than_s: float, prefix: str = "") -> Iterator[str]:
+    """Keys of the files below a folder; what goes away meanwhile is passed over."""
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            key = prefix + entry.name
+            if entry.is_dir(follow_symlinks=False):
+                yield from _walk(entry, older_than_s, f"{key}/")
+                continue
+            with suppress(FileNotFoundError):
+                if entry.stat(follow_symlinks=False).st_mtime < older_than_s:
+                    yield key
 
 
 def _probe(root: Path) -> None:

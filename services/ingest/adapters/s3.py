@@ -1,7 +1,9 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import datetime
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar, cast
 
@@ -11,6 +13,7 @@ from minio.error import MinioException, S3Error
 
 from kbmesh.errors import NotFound, Unavailable
 
+LIST_PAGE: Final = 1000
 PART_BYTES: Final = 8 * 1024 * 1024
 READ_BYTES: Final = 256 * 1024
 CONNECT_TIMEOUT_S: Final = 5
@@ -80,6 +83,20 @@ class S3Store:
 
     async def delete(self, key: str) -> None:
         await self._run(partial(self._client.remove_object, self._bucket, key))
+
+    async def exists(self, key: str) -> bool:
+        try:
+            await self._run(partial(self._client.stat_object, self._bucket, key))
+        except NotFound:
+            return False
+        return True
+
+    async def keys(self, older_than: datetime) -> AsyncGenerator[str, None]:
+        objects = self._client.list_objects(self._bucket, recursive=True)
+        while page := await self._run(lambda: [*islice(objects, LIST_PAGE)]):
+            for found in page:
+                if found.last_modified is not None and found.last_modified < older_than:
+                    yield str(found.object_name)
 
     async def check(self) -> None:
         if not await self._run(partial(self._client.bucket_exists, self._bucket)):

@@ -155,13 +155,38 @@ class Revision:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """What the database was found to hold of deleted documents, after the commit."""
+
+    documents: int = 0
+    chunks: int = 0
+    vectors: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Removed:
-    """What a deletion took away."""
+    """The receipt of a deletion: what it took away, and what was found left afterwards."""
 
     documents: int
     chunks: int
     vectors: int
     storage_keys: tuple[str, ...]
+    superseded_keys: tuple[str, ...] = ()
+    """Objects of earlier revisions whose removal may still have been under way."""
+    in_progress: int = 0
+    """Documents that were still pending, processing or embedding."""
+    unsent_messages: int = 0
+    """Messages in the outbox that were to start work on them. They are sent all the same, and fenced off."""
+    left: Left | None = None
+    """None: the database did not answer in time after the commit."""
+    objects_left: int = 0
+    """Objects that were still there after they had been removed."""
+    objects_pending: int = 0
+    """Objects that the store has not confirmed to be gone; the events in the outbox remove them."""
+
+    @property
+    def verified(self) -> bool:
+        return self.left == Left() and not self.objects_left and not self.objects_pending
 
 
 @dataclass(frozen=True, slots=True)

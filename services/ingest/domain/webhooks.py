@@ -7,6 +7,7 @@ import base64
 import hashlib
 import hmac
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -14,6 +15,8 @@ from typing import Final
 from uuid import UUID
 
 SECRET_BYTES: Final = 32
+GONE: Final = 410
+"""The answer of an endpoint that wants nothing any more."""
 
 
 class EventStatus(StrEnum):
@@ -43,6 +46,9 @@ class Webhook:
     statuses: tuple[EventStatus, ...]
     kb_ids: tuple[UUID, ...]
     created_at: datetime
+    rotated_at: datetime | None
+    disabled_at: datetime | None
+    """Since when nothing is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,8 @@ class Due:
     id: UUID
     webhook_id: UUID
     endpoint: str
-    secret: bytes
+    secrets: tuple[bytes, ...]
+    """The newest first; older ones sign too, for a while after they were replaced."""
     body: str
     attempts: int
 
@@ -111,13 +118,16 @@ def shown(signing: bytes) -> str:
     return "whsec_" + base64.b64encode(signing).decode()
 
 
-def headers(signing: bytes, message_id: str, timestamp_s: int, body: bytes) -> dict[str, str]:
-    """The headers of an attempt; repeated ones have one `message_id`, and each its own timestamp."""
+def headers(keys: Sequence[bytes], message_id: str, timestamp_s: int, body: bytes) -> dict[str, str]:
+    """The headers of an attempt, with a signature by each key.
+
+    Repeated attempts have one `message_id`, and each its own timestamp.
+    """
     signed = f"{message_id}.{timestamp_s}.".encode() + body
-    signature = base64.b64encode(hmac.digest(signing, signed, hashlib.sha256)).decode()
+    signatures = (base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode() for key in keys)
     return {
         "content-type": "application/json",
         "webhook-id": message_id,
         "webhook-timestamp": str(timestamp_s),
-        "webhook-signature": f"v1,{signature}",
+        "webhook-signature": " ".join(f"v1,{signature}" for signature in signatures),
     }

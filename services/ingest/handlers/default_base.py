@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from kbmesh.auth import Principal
-from services.ingest.domain.models import Document, DocumentFilter, KnowledgeBase, Removed
-from services.ingest.handlers.objects import discard_objects
+from services.ingest.domain.models import Document, DocumentFilter, KnowledgeBase, Left, Removed
+from services.ingest.handlers.objects import remove_objects
 from services.ingest.ports import Documents, KnowledgeBases, ObjectStore
 
 DEFAULT_NAME = "My documents"
@@ -37,7 +37,6 @@ async def clear_default_documents(
     """Deletes every document of it; the knowledge base stays."""
     base = await knowledge_bases.find_default(principal)
     if base is None:
-        return Removed(0, 0, 0, ())
+        return Removed(0, 0, 0, (), left=Left())
     removed = await documents.delete_all(principal, base.id)
-    await discard_objects(store, removed.storage_keys)
-    return removed
+    return await remove_objects(store, removed)

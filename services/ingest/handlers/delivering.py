@@ -10,7 +10,7 @@ from uuid import UUID
 import structlog
 
 from kbmesh.errors import InvalidArgument, Unavailable
-from services.ingest.domain.webhooks import Due, headers, signing_key
+from services.ingest.domain.webhooks import GONE, Due, headers, signing_key
 from services.ingest.ports import Endpoints, Webhooks
 
 log = structlog.get_logger(__name__)
@@ -79,13 +79,18 @@ class WebhookSender:
         try:
             code, error = await self._post(due)
             retry_s = None
-            if error is not None and due.attempts <= len(self._policy.retry_s):
+            if code == GONE:
+                await self._webhooks.disable(due.webhook_id)
+                log.warning("webhook_disabled", webhook_id=str(due.webhook_id))
+            elif error is not None and due.attempts <= len(self._policy.retry_s):
                 retry_s = self._policy.retry_s[due.attempts - 1] * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
             await self._webhooks.settle(due, response_code=code, error=error, retry_s=retry_s)
             log.info("webhook_attempted", **_ids(due), response_code=code, error=error, retry_s=retry_s)
+        except Unavailable as failure:
+            # Here and below: it is made again when its lease is over.
+            log.warning("webhook_attempt_lost", **_ids(due), error=failure.code)
         except Exception as failure:
-            # It is made again when its lease is over.
-            log.warning("webhook_attempt_lost", **_ids(due), error=type(failure).__name__)
+            log.exception("webhook_attempt_lost", **_ids(due), error=type(failure).__name__)
         finally:
             del self._sending[due.webhook_id]
             self._wake.set()
@@ -93,12 +98,14 @@ class WebhookSender:
     async def _post(self, due: Due) -> tuple[int | None, str | None]:
         """The answer, and what was wrong with it."""
         body = due.body.encode()
-        signing = signing_key(due.secret, self._policy.key)
-        signed = headers(signing, f"msg_{due.id.hex}", int(time.time()), body)
+        keys = [signing_key(secret, self._policy.key) for secret in due.secrets]
+        signed = headers(keys, f"msg_{due.id.hex}", int(time.time()), body)
         try:
             code = await self._endpoints.post(due.endpoint, signed, body)
         except (InvalidArgument, Unavailable) as error:
             return None, error.code
+        if code == GONE:
+            return code, "endpoint_gone"
         return code, None if 200 <= code < 300 else "refused_by_endpoint"
 
 

@@ -14,7 +14,7 @@ from services.ingest.handlers.knowledge_bases import (
     get_knowledge_base,
     unknown_knowledge_base,
 )
-from services.ingest.handlers.objects import discard_objects
+from services.ingest.handlers.objects import discard_objects, remove_objects
 from services.ingest.handlers.upload_stream import UploadStream
 from services.ingest.ports import Documents, KnowledgeBases, ObjectStore
 
@@ -140,8 +140,7 @@ async def delete_document(
     removed = await documents.delete(principal, document_id, seen)
     if removed is None:
         raise unknown_document()
-    await discard_objects(store, removed.storage_keys)
-    return removed
+    return await remove_objects(store, removed)
 
 
 def unknown_document() -> NotFound:

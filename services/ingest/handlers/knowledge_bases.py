@@ -5,7 +5,7 @@ from kbmesh.auth import Principal
 from kbmesh.errors import NotFound, PermissionDenied
 from services.ingest.domain.access import may_write
 from services.ingest.domain.models import Contents, KnowledgeBase, OwnerType, Removed
-from services.ingest.handlers.objects import discard_objects
+from services.ingest.handlers.objects import remove_objects
 from services.ingest.ports import KnowledgeBases, ObjectStore
 
 
@@ -88,8 +88,7 @@ async def delete_knowledge_base(
     removed = await knowledge_bases.delete(principal, kb_id)
     if removed is None:
         raise unknown_knowledge_base()
-    await discard_objects(store, removed.storage_keys)
-    return removed
+    return await remove_objects(store, removed)
 
 
 def owner_for_writing(principal: Principal, owner_type: OwnerType, owner_id: UUID | None) -> UUID:

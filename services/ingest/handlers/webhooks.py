@@ -52,6 +52,28 @@ async def delete_webhook(webhooks: Webhooks, principal: Principal, webhook_id: U
         raise _unknown()
 
 
+async def rotate_secret(
+    webhooks: Webhooks, principal: Principal, webhook_id: UUID, *, key: bytes | None
+) -> tuple[Webhook, str]:
+    """The webhook and its new secret, which nothing shows again; the old one signs too for a day.
+
+    Raises NotFound.
+    """
+    secret = secrets.token_bytes(SECRET_BYTES)
+    rotated = await webhooks.rotate(principal, webhook_id, secret)
+    if rotated is None:
+        raise _unknown()
+    return rotated, shown(signing_key(secret, key))
+
+
+async def enable_webhook(webhooks: Webhooks, principal: Principal, webhook_id: UUID) -> Webhook:
+    """Raises NotFound."""
+    enabled = await webhooks.enable(principal, webhook_id)
+    if enabled is None:
+        raise _unknown()
+    return enabled
+
+
 async def list_deliveries(
     webhooks: Webhooks, principal: Principal, webhook_id: UUID, *, before: UUID | None, limit: int
 ) -> Sequence[Delivery]:

@@ -9,11 +9,17 @@ def test_the_signature_is_that_of_the_specification() -> None:
     secret = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     body = b'{"test": 2432232314}'
 
-    signed = headers(secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body)
+    signed = headers([secret], "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body)
 
     assert signed["webhook-id"] == "msg_p5jXN8AQM9LWM0D4loKWxJek"
     assert signed["webhook-timestamp"] == "1614265330"
     assert signed["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+def test_each_of_several_secrets_signs_the_newest_first() -> None:
+    arguments = ("msg_1", 1614265330, b"{}")
+    new, old = (headers([secret], *arguments)["webhook-signature"] for secret in (b"new", b"old"))
+    assert headers([b"new", b"old"], *arguments)["webhook-signature"] == f"{new} {old}"
 
 
 def test_with_a_key_what_is_stored_does_not_sign() -> None:

@@ -6,6 +6,7 @@ from services.ingest.adapters.postgres.knowledge_bases import PostgresKnowledgeB
 from services.ingest.adapters.postgres.listening import listen_for_documents
 from services.ingest.adapters.postgres.outbox import OutboxRelay
 from services.ingest.adapters.postgres.records import PostgresRecords
+from services.ingest.adapters.postgres.storage_keys import PostgresStorageKeys
 from services.ingest.adapters.postgres.webhooks import PostgresWebhooks
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "PostgresDocuments",
     "PostgresKnowledgeBases",
     "PostgresRecords",
+    "PostgresStorageKeys",
     "PostgresWebhooks",
     "listen_for_documents",
 ]

@@ -16,7 +16,7 @@ from services.ingest.adapters.postgres.chunks import insert_chunks, select_chunk
 from services.ingest.adapters.postgres.events import enqueue_chunks_ready, enqueue_status, enqueue_uploaded
 from services.ingest.adapters.postgres.idempotency import remember, replay
 from services.ingest.adapters.postgres.quotas import lock_owner, require_quota
-from services.ingest.adapters.postgres.removal import remove_documents
+from services.ingest.adapters.postgres.removal import look_again, remove_documents
 from services.ingest.adapters.postgres.reprocessing import renew, renew_batch
 from services.ingest.adapters.postgres.rows import SELECT_VISIBLE, lock_visible, to_document
 from services.ingest.domain.content_type import ContentType
@@ -175,7 +175,10 @@ class PostgresDocuments:
     ) -> Removed | None:
         async with transaction(self._pool) as conn:
             row = await lock_visible(conn, principal, document_id, seen)
-            return None if row is None else await remove_documents(conn, self._topics, [row])
+            if row is None:
+                return None
+            removal = await remove_documents(conn, self._topics, [row])
+        return await look_again(self._pool, removal)
 
     async def reprocess(
         self, principal: Principal, document_id: UUID, seen: Collection[str] | None = None
@@ -202,7 +205,8 @@ class PostgresDocuments:
             rows = await conn.fetch(
                 f"{SELECT_VISIBLE} AND d.kb_id = $3 ORDER BY d.id FOR UPDATE OF d", *identity(principal), kb_id
             )
-            return await remove_documents(conn, self._topics, rows)
+            removal = await remove_documents(conn, self._topics, rows)
+        return await look_again(self._pool, removal)
 
     async def begin(self, document_id: UUID, revision: int) -> Revision | None:
         async with transaction(self._pool) as conn:

@@ -7,7 +7,7 @@ from kbmesh.auth import Principal
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool, connection, fetch_one, transaction
 from kbmesh.postgres.access import OWN_OR_TEAMS, identity
-from services.ingest.adapters.postgres.removal import remove_documents
+from services.ingest.adapters.postgres.removal import look_again, remove_documents
 from services.ingest.domain.models import Contents, KnowledgeBase, OwnerType, Removed
 
 COLUMNS: Final = "kb.id, kb.owner_type, kb.owner_id, kb.name, kb.description, kb.created_at, kb.updated_at"
@@ -120,9 +120,9 @@ class PostgresKnowledgeBases:
             if found is None:
                 return None
             documents = await conn.fetch("SELECT * FROM documents WHERE kb_id = $1 ORDER BY id FOR UPDATE", kb_id)
-            removed = await remove_documents(conn, self._topics, documents)
+            removal = await remove_documents(conn, self._topics, documents)
             await conn.execute("DELETE FROM knowledge_bases WHERE id = $1", kb_id)
-            return removed
+        return await look_again(self._pool, removal)
 
 
 def _knowledge_base(row: asyncpg.Record) -> KnowledgeBase:

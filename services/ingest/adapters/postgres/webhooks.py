@@ -13,6 +13,12 @@ KEEP: Final = "30 days"
 ATTEMPT_S: Final = 60
 """No attempt takes longer; younger ones may be under way."""
 
+OVERLAP: Final = "interval '24 hours'"
+"""How long secrets sign on after the newest took their place."""
+OLD_SECRETS: Final = 3
+SIGNING: Final = f"(w.secret || CASE WHEN w.rotated_at > now() - {OVERLAP} THEN w.old_secrets ELSE '{{}}' END)"
+"""Secrets of the webhook `w`, the newest first."""
+
 MAY_SEE: Final = OWN_OR_TEAMS.replace("$1", "w.user_id").replace("$2::uuid[]", "w.teams")
 """The access predicate, for the user of the webhook `w`."""
 
@@ -21,26 +27,34 @@ INSERT INTO webhook_deliveries (id, webhook_id, event_id, body)
 SELECT gen_random_uuid(), w.id, $1, $2
 FROM webhooks w JOIN knowledge_bases kb ON kb.id = $3
 WHERE {MAY_SEE} AND (w.statuses = '{{}}' OR $4 = ANY(w.statuses)) AND (w.kb_ids = '{{}}' OR kb.id = ANY(w.kb_ids))
-  AND w.created_at <= $5
+  AND w.created_at <= $5 AND w.disabled_at IS NULL
 FOR KEY SHARE OF w
 ON CONFLICT (webhook_id, event_id) DO NOTHING
 RETURNING id"""
 
-CLAIM: Final = """
+CLAIM: Final = f"""
 UPDATE webhook_deliveries d
 SET attempts = d.attempts + 1, attempted_at = now(), due_at = now() + make_interval(secs => $3)
 FROM (
-    SELECT w.endpoint, w.secret, next.id
+    SELECT w.endpoint, next.id,
+           {SIGNING} AS secrets
     FROM webhooks w CROSS JOIN LATERAL (
         SELECT id, due_at FROM webhook_deliveries
         WHERE webhook_id = w.id AND status = 'pending' AND due_at <= now()
         ORDER BY due_at LIMIT 1 FOR UPDATE SKIP LOCKED
     ) next
-    WHERE w.id <> ALL($1::uuid[])
+    WHERE w.id <> ALL($1::uuid[]) AND w.disabled_at IS NULL
     ORDER BY next.due_at LIMIT $2
 ) claimed
 WHERE d.id = claimed.id
-RETURNING d.id, d.webhook_id, claimed.endpoint, claimed.secret, d.body, d.attempts"""
+RETURNING d.id, d.webhook_id, claimed.endpoint, claimed.secrets, d.body, d.attempts"""
+
+
+ROTATE: Final = f"""
+UPDATE webhooks w
+SET secret = $3, rotated_at = now(),
+    old_secrets = {SIGNING}[:{OLD_SECRETS}]
+WHERE user_id = $1 AND id = $2 RETURNING *"""
 
 
 class PostgresWebhooks:
@@ -88,6 +102,23 @@ class PostgresWebhooks:
             )
         return deleted is not None
 
+    async def rotate(self, principal: Principal, webhook_id: UUID, secret: bytes) -> Webhook | None:
+        async with connection(self._pool) as conn:
+            row = await conn.fetchrow(ROTATE, principal.sub, webhook_id, secret)
+        return None if row is None else _webhook(row)
+
+    async def disable(self, webhook_id: UUID) -> None:
+        async with connection(self._pool) as conn:
+            await conn.execute("UPDATE webhooks SET disabled_at = now() WHERE id = $1", webhook_id)
+
+    async def enable(self, principal: Principal, webhook_id: UUID) -> Webhook | None:
+        async with connection(self._pool) as conn:
+            row = await conn.fetchrow(
+                "UPDATE webhooks SET disabled_at = NULL WHERE user_id = $1 AND id = $2 RETURNING *",
+                *(principal.sub, webhook_id),
+            )
+        return None if row is None else _webhook(row)
+
     async def deliveries(
         self, principal: Principal, webhook_id: UUID, *, before: UUID | None, limit: int
     ) -> list[Delivery]:
@@ -131,7 +162,8 @@ class PostgresWebhooks:
 
     async def claim(self, *, limit: int, busy: Sequence[UUID], lease_s: float) -> list[Due]:
         async with connection(self._pool) as conn:
-            return [Due(**row) for row in await conn.fetch(CLAIM, busy, limit, lease_s)]
+            rows = await conn.fetch(CLAIM, busy, limit, lease_s)
+        return [Due(**{**row, "secrets": tuple(row["secrets"])}) for row in rows]
 
     async def settle(
         self, due: Due, *, response_code: int | None, error: str | None, retry_s: float | None
@@ -154,6 +186,10 @@ class PostgresWebhooks:
                 f"""DELETE FROM webhook_deliveries
                     WHERE status <> 'pending' AND created_at < now() - interval '{KEEP}'"""
             )
+            await conn.execute(
+                f"""UPDATE webhooks SET old_secrets = '{{}}'
+                    WHERE old_secrets <> '{{}}' AND rotated_at <= now() - {OVERLAP}"""
+            )
 
 
 def _webhook(row: asyncpg.Record) -> Webhook:
@@ -163,6 +199,8 @@ def _webhook(row: asyncpg.Record) -> Webhook:
         statuses=tuple(EventStatus(status) for status in row["statuses"]),
         kb_ids=tuple(row["kb_ids"]),
         created_at=row["created_at"],
+        rotated_at=row["rotated_at"],
+        disabled_at=row["disabled_at"],
     )
 
 

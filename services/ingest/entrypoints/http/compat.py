@@ -75,7 +75,7 @@ async def list_all(
 
 @router.delete("/api/knowledge-base", responses=responses())
 async def clear(request: Request, caller: Writer) -> RemovedOut:
-    """Deletes every document of your default knowledge base; says how much that was."""
+    """Deletes every document of your default knowledge base; the receipt says how much that was."""
     gateway = gateway_of(request)
     removed = await handlers.clear_default_documents(
         gateway.knowledge_bases, gateway.documents, gateway.store, caller

@@ -155,7 +155,10 @@ async def get(
 
 @router.delete("/documents/{document_id}", responses=responses(403, 404, 412))
 async def delete(request: Request, caller: Writer, document_id: UUID, if_match: IfMatch = None) -> RemovedOut:
-    """Deletes a document, in any state, with its file, chunks and vectors; says how many that were."""
+    """Deletes a document, in any state, with its file, chunks and vectors.
+
+    The receipt says how many that were, and what was found left when they were looked for.
+    """
     gateway = gateway_of(request)
     removed = await handlers.delete_document(
         gateway.knowledge_bases, gateway.documents, gateway.store, caller, document_id, versions(if_match)

@@ -54,6 +54,18 @@ DOCUMENT: Final[dict[str, Any]] = {
     "created_at": _TIME,
     "updated_at": _TIME,
 }
+REMOVED: Final[dict[str, Any]] = {
+    "documents": 1,
+    "chunks": 42,
+    "vectors": 40,
+    "objects": 1,
+    "documents_in_progress": 1,
+    "messages_fenced": 0,
+    "left": {"documents": 0, "chunks": 0, "vectors": 0},
+    "objects_left": 0,
+    "objects_pending": 0,
+    "verified": True,
+}
 PROBLEM: Final[dict[str, Any]] = {
     "type": "about:blank",
     "title": "Not Found",

@@ -69,7 +69,10 @@ async def rename(request: Request, caller: Writer, kb_id: UUID, body: KnowledgeB
 
 @router.delete("/{kb_id}", responses=responses(403, 404))
 async def delete(request: Request, caller: Writer, kb_id: UUID) -> RemovedOut:
-    """Deletes a knowledge base with every document, chunk and vector in it; says how many that were."""
+    """Deletes a knowledge base with every document, chunk and vector in it.
+
+    The receipt says how many that were, and what was found left when they were looked for.
+    """
     gateway = gateway_of(request)
     removed = await handlers.delete_knowledge_base(gateway.knowledge_bases, gateway.store, caller, kb_id)
     return RemovedOut.of(removed)

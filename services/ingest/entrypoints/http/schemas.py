@@ -145,11 +145,39 @@ class ReprocessedOut(BaseModel):
     documents: int
 
 
-class RemovedOut(BaseModel):
+class LeftOut(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
     documents: int
     chunks: int
     vectors: int
-    objects: int
+
+
+class RemovedOut(BaseModel):
+    """The receipt of a deletion."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [examples.REMOVED]})
+
+    documents: int
+    chunks: int
+    vectors: int = Field(description="In all embedding spaces.")
+    objects: int = Field(description="Files of these documents in the object store.")
+    documents_in_progress: int = Field(
+        description="Of the documents, those still pending, processing or embedding. Messages about them that were"
+        " sent already, and work that had begun, find no document and write nothing."
+    )
+    messages_fenced: int = Field(
+        description="Messages that were to start work on the documents and had not been sent yet. They will be,"
+        " and write nothing either."
+    )
+    left: LeftOut | None = Field(
+        description="What the database still held of them after the deletion; null: it did not answer in time."
+    )
+    objects_left: int = Field(description="Files that were found in the object store after their removal.")
+    objects_pending: int = Field(
+        description="Files that the object store has not confirmed to be gone. Messages in the outbox remove them."
+    )
+    verified: bool = Field(description="Nothing was found left, and everything was looked for.")
 
     @classmethod
     def of(cls, removed: Removed) -> "RemovedOut":
@@ -158,4 +186,10 @@ class RemovedOut(BaseModel):
             chunks=removed.chunks,
             vectors=removed.vectors,
             objects=len(removed.storage_keys),
+            documents_in_progress=removed.in_progress,
+            messages_fenced=removed.unsent_messages,
+            left=None if removed.left is None else LeftOut.model_validate(removed.left),
+            objects_left=removed.objects_left,
+            objects_pending=removed.objects_pending,
+            verified=removed.verified,
         )

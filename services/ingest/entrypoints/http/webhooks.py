@@ -29,6 +29,10 @@ class WebhookOut(BaseModel):
     events: list[EventStatus]
     kb_ids: list[UUID]
     created_at: datetime
+    rotated_at: datetime | None = Field(description="When the secret was replaced last.")
+    disabled_at: datetime | None = Field(
+        description="Since when nothing is sent, because the endpoint answered 410 Gone."
+    )
 
     @classmethod
     def of(cls, webhook: Webhook) -> "WebhookOut":
@@ -38,11 +42,18 @@ class WebhookOut(BaseModel):
             events=list(webhook.statuses),
             kb_ids=list(webhook.kb_ids),
             created_at=webhook.created_at,
+            rotated_at=webhook.rotated_at,
+            disabled_at=webhook.disabled_at,
         )
 
 
 class WebhookCreated(WebhookOut):
     secret: str = Field(description="Verifies signatures; shown this once.", examples=["whsec_MfKQ9r8GKYqrTwj"])
+
+    @classmethod
+    def with_secret(cls, webhook: Webhook, secret: str) -> "WebhookCreated":
+        shown: dict[str, Any] = WebhookOut.of(webhook).model_dump()
+        return cls(**shown, secret=secret)
 
 
 class WebhookList(BaseModel):
@@ -88,8 +99,7 @@ async def create(request: Request, response: Response, caller: Caller, body: Web
         limit=gateway.webhooks_per_user,
     )
     response.headers["Location"] = f"/webhooks/{webhook.id}"
-    shown: dict[str, Any] = WebhookOut.of(webhook).model_dump()
-    return WebhookCreated(**shown, secret=secret)
+    return WebhookCreated.with_secret(webhook, secret)
 
 
 @router.get("", responses=responses())
@@ -109,6 +119,20 @@ async def get(request: Request, caller: Caller, webhook_id: UUID) -> WebhookOut:
 async def delete(request: Request, caller: Caller, webhook_id: UUID) -> None:
     """Deletes a webhook with its deliveries, also those that are still to be made."""
     await handlers.delete_webhook(gateway_of(request).webhooks, caller, webhook_id)
+
+
+@router.post("/{webhook_id}/rotate", responses=responses(404))
+async def rotate(request: Request, caller: Caller, webhook_id: UUID) -> WebhookCreated:
+    """Replaces the secret. For 24 hours each delivery is signed by the new one and by the one before."""
+    gateway = gateway_of(request)
+    webhook, secret = await handlers.rotate_secret(gateway.webhooks, caller, webhook_id, key=gateway.webhook_key)
+    return WebhookCreated.with_secret(webhook, secret)
+
+
+@router.post("/{webhook_id}/enable", responses=responses(404))
+async def enable(request: Request, caller: Caller, webhook_id: UUID) -> WebhookOut:
+    """Takes a webhook into use again that was disabled; deliveries that had not been made are made now."""
+    return WebhookOut.of(await handlers.enable_webhook(gateway_of(request).webhooks, caller, webhook_id))
 
 
 @router.get("/{webhook_id}/deliveries", responses=responses(404))
