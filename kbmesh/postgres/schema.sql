@@ -141,12 +141,14 @@ CREATE TABLE public.documents (
     embedded_count integer DEFAULT 0 NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
     CONSTRAINT documents_category_check CHECK ((category = ANY (ARRAY['strategy'::text, 'data_dictionary'::text, 'governance_policy'::text, 'architecture'::text, 'other'::text]))),
     CONSTRAINT documents_check CHECK ((live_revision <= revision)),
     CONSTRAINT documents_check1 CHECK ((embedded_count <= chunk_count)),
     CONSTRAINT documents_check2 CHECK (((status = 'failed'::text) = (error_code IS NOT NULL))),
     CONSTRAINT documents_content_sha256_check CHECK ((octet_length(content_sha256) = 32)),
     CONSTRAINT documents_filename_check CHECK (((char_length(filename) >= 1) AND (char_length(filename) <= 255))),
+    CONSTRAINT documents_metadata_check CHECK ((jsonb_typeof(metadata) = 'object'::text)),
     CONSTRAINT documents_revision_check CHECK ((revision > 0)),
     CONSTRAINT documents_size_bytes_check CHECK ((size_bytes > 0)),
     CONSTRAINT documents_source_priority_check CHECK ((source_priority = ANY (ARRAY['CustomerFact'::text, 'PlatformBestPractice'::text, 'IndustryBenchmark'::text, 'AdvisoryGuidance'::text]))),
@@ -660,4 +662,5 @@ INSERT INTO public.schema_migrations (version) VALUES
     ('20261130172000'),
     ('20261130172001'),
     ('20261130173000'),
-    ('20261130173100');
+    ('20261130173100'),
+    ('20261130181000');

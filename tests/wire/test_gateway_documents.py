@@ -111,12 +111,7 @@ async def test_a_form_made_by_a_client_library_works(http: httpx.AsyncClient, kb
             "malformed_multipart",
         ),
         (
-            b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\none\r\n'
-            b'--b\r\nContent-Disposition: form-data; name="file"; filename="b.txt"\r\n\r\ntwo\r\n--b--\r\n',
-            "malformed_multipart",
-        ),
-        (
-            b'--b\r\nContent-Disposition: form-data; name="category"\r\n\r\n' + b"x" * 20_000 + b"\r\n--b--\r\n",
+            b'--b\r\nContent-Disposition: form-data; name="category"\r\n\r\n' + b"x" * 40_000 + b"\r\n--b--\r\n",
             "malformed_multipart",
         ),
     ],

@@ -15,6 +15,7 @@ from services.ingest.entrypoints.http.schemas import (
     KnowledgeBaseDetail,
     KnowledgeBaseIn,
     KnowledgeBaseOut,
+    UploadedFilesOut,
     UploadOut,
 )
 from tests.support.gateway import make_gateway
@@ -68,7 +69,8 @@ def test_a_webhook_is_documented_by_the_names_it_is_shown_with(pool: Pool, tmp_p
 
 
 @pytest.mark.parametrize(
-    "model", [KnowledgeBaseIn, KnowledgeBaseOut, KnowledgeBaseDetail, UploadOut, DocumentOut, Problem]
+    "model",
+    [KnowledgeBaseIn, KnowledgeBaseOut, KnowledgeBaseDetail, UploadOut, UploadedFilesOut, DocumentOut, Problem],
 )
 def test_an_example_is_complete_and_of_its_own_form(model: type[BaseModel]) -> None:
     [example] = model.model_json_schema()["examples"]
