@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -10,15 +10,16 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
+from kbmesh.errors import Unavailable
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
+from services.ingest.adapters.directory import DirectoryStore
 from services.ingest.handlers.documents import UploadLimits
-from tests.support.events import Server, serving
+from tests.support.forms import FORM, contents, file, outcomes, said
 from tests.support.gateway import MAX_BYTES, bearer, client_of, make_gateway, stored_files
 
 ALICE, BOB = UUID(int=1), UUID(int=2)
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40
-FORM = {"Content-Type": "multipart/form-data; boundary=b"}
 
 
 @pytest.fixture
@@ -40,15 +41,6 @@ async def kb(http: httpx.AsyncClient) -> str:
     return created["id"]
 
 
-def file(name: str, data: bytes) -> bytes:
-    head = f'--b\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'
-    return head.encode() + data + b"\r\n"
-
-
-def said(name: str, value: str) -> bytes:
-    return f'--b\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
-
-
 async def send(
     http: httpx.AsyncClient,
     kb: str,
@@ -64,19 +56,6 @@ async def send(
             yield body[start : start + (size or len(body))]
 
     return await http.post(f"/knowledge-bases/{kb}/documents", content=pieces(), headers=FORM | (headers or {}))
-
-
-def outcomes(answer: httpx.Response) -> list[tuple[str | None, int, str | None]]:
-    """Name, status and code of each item of the answer."""
-    assert answer.status_code == 207, answer.text
-    return [
-        (item["filename"], item["status"], item["problem"] and item["problem"]["code"])
-        for item in answer.json()["items"]
-    ]
-
-
-def contents(store_dir: Path) -> list[bytes]:
-    return sorted(path.read_bytes() for path in stored_files(store_dir))
 
 
 @pytest.mark.parametrize("size", [1, 7, 100, None])
@@ -225,6 +204,31 @@ async def test_a_form_repeated_under_its_key_doubles_nothing(
     assert await pool.fetchval("SELECT array_agg(revision ORDER BY filename) FROM documents") == [2, 1]
 
 
+async def test_an_outage_ends_the_request_which_can_then_be_sent_again(
+    http: httpx.AsyncClient, kb: str, store_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = 0
+    put = DirectoryStore.put
+
+    async def failing(store: DirectoryStore, key: str, body: AsyncIterator[bytes]) -> None:
+        nonlocal stored
+        stored += 1
+        if stored == 2:
+            raise Unavailable("the disk is full", code="store_unavailable")
+        await put(store, key, body)
+
+    monkeypatch.setattr(DirectoryStore, "put", failing)
+    files = file("a.txt", b"one"), file("b.txt", b"two"), file("c.txt", b"three")
+    answer = await send(http, kb, *files)
+    assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
+    assert contents(store_dir) == [b"one"]
+    assert outcomes(await send(http, kb, *files)) == [
+        ("a.txt", 200, None),
+        ("b.txt", 202, None),
+        ("c.txt", 202, None),
+    ]
+
+
 async def test_what_the_caller_may_not_write_in_is_refused_as_a_whole(
     http: httpx.AsyncClient, kb: str, store_dir: Path
 ) -> None:
@@ -246,82 +250,3 @@ async def test_older_clients_may_send_several_files_too(http: httpx.AsyncClient,
     assert outcomes(answer) == [("a.txt", 202, None), ("b.txt", 202, None)]
     document = (await http.get(f"/documents/{answer.json()['items'][1]['document']['document_id']}")).json()
     assert (document["category"], document["metadata"]) == ("strategy", {"year": 2026})
-
-
-@pytest.fixture
-async def server(pool: Pool, store_dir: Path) -> AsyncIterator[Server]:
-    async with serving(make_gateway(pool, store_dir, Topics("kbmesh"), idle_timeout_s=1)) as server:
-        server.http.headers.update(bearer(ALICE))
-        yield server
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
-async def documents(pool: Pool) -> list[str]:
-    return [row["filename"] for row in await pool.fetch("SELECT filename FROM documents ORDER BY filename")]
-
-
-@pytest.mark.parametrize(
-    ("rest", "kept"),
-    [
-        (file("c.txt", b"three" * 10_000)[:-5000], {"a.txt": b"one", "b.txt": b"two"}),
-        (b"--b\r\nContent-Disposition: form-d", {"a.txt": b"one", "b.txt": b"two"}),
-        (b"--", {"a.txt": b"one"}),
-    ],
-    ids=["inside", "in a header", "in a boundary"],
-)
-async def test_a_connection_cut_in_a_form_keeps_the_files_before_and_nothing_of_the_rest(
-    server: Server, pool: Pool, store_dir: Path, rest: bytes, kept: dict[str, bytes]
-) -> None:
-    kb = await server.create_kb()
-    body = file("a.txt", b"one") + file("b.txt", b"two") + rest
-    address = server.http.base_url
-    _, writer = await asyncio.open_connection(address.host, address.port)
-    head = [
-        f"POST /knowledge-bases/{kb}/documents HTTP/1.1",
-        "Host: gateway",
-        f"Authorization: {bearer(ALICE)['Authorization']}",
-        "Content-Length: 900000",
-        f"Content-Type: {FORM['Content-Type']}",
-    ]
-    writer.write("\r\n".join(head).encode() + b"\r\n\r\n" + body)
-    await writer.drain()
-    begun = 3 if b"three" in rest else 2
-    await until(lambda: len(stored_files(store_dir)) == begun)
-    writer.close()
-    async with asyncio.timeout(10):
-        while (await documents(pool), contents(store_dir)) != (sorted(kept), sorted(kept.values())):
-            await asyncio.sleep(0.01)
-    assert await server.upload(kb)
-
-
-async def test_a_connection_cut_before_a_second_file_leaves_nothing(
-    server: Server, pool: Pool, store_dir: Path
-) -> None:
-    kb = await server.create_kb()
-
-    async def pieces() -> AsyncIterator[bytes]:
-        yield file("a.txt", b"one" * 10_000)
-        await until(lambda: stored_files(store_dir))
-        raise ConnectionError
-
-    with pytest.raises(ConnectionError):
-        await server.http.post(f"/knowledge-bases/{kb}/documents", content=pieces(), headers=FORM)
-    await until(lambda: not stored_files(store_dir))
-    assert await documents(pool) == []
-
-
-async def test_a_form_that_stands_still_between_its_files_is_given_up(server: Server, store_dir: Path) -> None:
-    kb = await server.create_kb()
-
-    async def pieces() -> AsyncIterator[bytes]:
-        yield file("a.txt", b"one") + file("b.txt", b"two") + b"--b\r\n"
-        await asyncio.sleep(10)
-
-    answer = await server.http.post(f"/knowledge-bases/{kb}/documents", content=pieces(), headers=FORM)
-    assert outcomes(answer) == [("a.txt", 202, None), ("b.txt", 202, None), (None, 408, "upload_stalled")]
-    assert contents(store_dir) == [b"one", b"two"]
