@@ -20,6 +20,7 @@ from services.ingest.adapters.postgres import PostgresDocuments
 from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ChunkDraft
 from services.ingest.entrypoints.kafka import DocumentEvents
+from services.ingest.ports import Extractor
 from tests.support.documents import drafts
 
 TOPICS = Topics("kbmesh")
@@ -51,13 +52,16 @@ class CountingEncoder:
 
 
 class Pipeline:
-    def __init__(self, pool: Pool, store_dir: Path) -> None:
+    def __init__(
+        self, pool: Pool, store_dir: Path, *, extractor: Extractor | None = None, topics: Topics = TOPICS
+    ) -> None:
         self._pool = pool
+        self._topics = topics
         self._last = 0
-        self._extraction = DocumentEvents(
-            PostgresDocuments(pool, TOPICS), DirectoryStore(store_dir), ParagraphExtractor()
+        self.extraction = DocumentEvents(
+            PostgresDocuments(pool, topics), DirectoryStore(store_dir), extractor or ParagraphExtractor()
         )
-        self.vectors = PostgresVectorStore(pool, SPACE, status_topic=TOPICS.status)
+        self.vectors = PostgresVectorStore(pool, SPACE, status_topic=topics.status)
         self.encoder = CountingEncoder()
 
     async def open(self) -> None:
@@ -68,9 +72,9 @@ class Pipeline:
         chunks: list[Message] = []
         while messages := await self._next():
             for message in messages:
-                if message.topic == TOPICS.documents:
-                    await self._extraction.handle(message)
-            chunks += [message for message in messages if message.topic == TOPICS.chunks]
+                if message.topic == self._topics.documents:
+                    await self.extraction.handle(message)
+            chunks += [message for message in messages if message.topic == self._topics.chunks]
         return chunks
 
     async def embed(self, messages: Sequence[Message]) -> None:
