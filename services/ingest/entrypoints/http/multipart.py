@@ -111,8 +111,9 @@ class MultipartForm:
     async def _rest(self, part: _Part) -> AsyncIterator[bytes]:
         while True:
             if part.data:
-                yield b"".join(part.data)
+                data = b"".join(part.data)
                 part.data.clear()
+                yield data
             elif (part.complete and self.several) or not await self._read():
                 return
 
