@@ -160,7 +160,9 @@ async def bootstrap(settings: IngestSettings) -> AsyncIterator[int]:
             store=store,
             embedding=await _open_embedding(settings, pool, stack),
             search=await _open_search(settings, stack),
-            limits=UploadLimits(settings.upload.max_bytes, settings.upload.idle_timeout_s),
+            limits=UploadLimits(
+                settings.upload.max_bytes, settings.upload.idle_timeout_s, settings.upload.max_files
+            ),
             writable=settings.knowledge_bases_enabled,
             watches=watches,
             webhooks=webhooks,

@@ -75,9 +75,9 @@ class Documents(Protocol):
     async def register(self, principal: Principal, upload: StoredUpload) -> tuple[Document, bool] | None:
         """A new document, or a new revision of the one with that name.
 
-        False beside the document: it holds these very bytes already and nothing was written. None: the
-        knowledge base is not there to see (any more). An upload whose idempotency key is known writes nothing, and
-        is answered as the first one was; Conflict: that was another upload, or its document is deleted.
+        False beside the document: it holds these very bytes already, and nothing but its metadata was written.
+        None: the knowledge base is not there to see (any more). An upload whose idempotency key is known writes
+        nothing, and is answered as the first one was; Conflict: that was another upload, or its document is gone.
         PermissionDenied: the owner of the knowledge base has reached the quota.
         """
 

@@ -63,6 +63,8 @@ class StoreSettings(_Group):
 class UploadSettings(_Group):
     max_bytes: int = 200 * MIB
     idle_timeout_s: float = 30
+    max_files: int = Field(100, ge=1)
+    """Of one form."""
 
 
 class QuotaSettings(_Group):

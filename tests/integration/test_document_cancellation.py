@@ -105,24 +105,6 @@ async def test_cancelling_a_new_revision_keeps_the_old_one_in_search(
     assert await searchable(pool, document) == [(1, "old")]
 
 
-@pytest.mark.parametrize("again", ["upload", "reprocess"])
-async def test_a_cancelled_document_starts_anew(
-    http: httpx.AsyncClient, kb: str, pool: Pool, pipeline: Pipeline, again: str
-) -> None:
-    document = await upload(http, kb, text("one"))
-    await pipeline.extract()
-    await cancel(http, document)
-    if again == "upload":
-        await upload(http, kb, text("one"))
-    else:
-        await http.post(f"/documents/{document}/reprocess")
-    other = await upload(http, kb, text("another"), "other.txt")
-    await pipeline.run()
-    assert await state(http, document) == ("ready", 2, 2, 1)
-    assert await searchable(pool, document) == [(2, "one")]
-    assert (await state(http, other))[0] == "ready"
-
-
 async def test_what_is_finished_cannot_be_cancelled(http: httpx.AsyncClient, kb: str, pipeline: Pipeline) -> None:
     document = await upload(http, kb, text("one"))
     await pipeline.run()

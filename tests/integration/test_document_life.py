@@ -1,6 +1,5 @@
 """What happens to a document after its upload: gateway, extraction and embedding over the real tables."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -65,21 +64,6 @@ async def test_a_reprocessed_document_ends_as_a_new_revision_of_the_same_bytes(
     assert await state(http, document) == ("ready", 2, 2, 2)
     assert await searchable(pool, document) == [(2, "one"), (2, "two")]
     assert [file.read_bytes() for file in stored_files(store_dir)] == [text("one", "two")]
-
-
-async def test_clients_that_reprocess_one_document_at_once_make_no_duplicates(
-    http: httpx.AsyncClient, kb: str, pool: Pool, pipeline: Pipeline
-) -> None:
-    document = await upload(http, kb, text("one", "two", "three"))
-    await pipeline.run()
-
-    answers = await asyncio.gather(*(http.post(f"/documents/{document}/reprocess") for _ in range(4)))
-    await pipeline.run()
-
-    assert sorted(answer.json()["revision"] for answer in answers) == [2, 3, 4, 5]
-    assert await state(http, document) == ("ready", 5, 5, 3)
-    assert await pool.fetchval("SELECT count(*) FROM chunks") == 3
-    assert await pool.fetchval(f"SELECT count(*) FROM {SPACE.table}") == 3  # noqa: S608
 
 
 async def test_an_upload_after_reprocessing_removes_the_old_file(
@@ -167,34 +151,3 @@ async def test_a_reprocessed_document_that_reads_the_same_is_not_embedded_again(
     await pipeline.run()
     assert pipeline.encoder.texts == []
     assert await state(http, document) == ("ready", 2, 2, 2)
-
-
-async def test_a_deleted_document_can_be_uploaded_again_with_the_same_bytes(
-    http: httpx.AsyncClient, kb: str, pool: Pool, pipeline: Pipeline
-) -> None:
-    first = await upload(http, kb, text("one"))
-    await pipeline.run()
-    await http.delete(f"/documents/{first}")
-    second = await upload(http, kb, text("one"))
-    await pipeline.run()
-    assert second != first
-    assert await state(http, second) == ("ready", 1, 1, 1)
-    further = await http.post(f"/knowledge-bases/{kb}/documents?filename=policy.txt", content=text("one"))
-    assert (further.status_code, further.json()["unchanged"]) == (200, True)
-    assert await searchable(pool, second) == [(1, "one")]
-
-
-async def test_a_document_deleted_in_the_middle_does_not_come_back(
-    http: httpx.AsyncClient, kb: str, pool: Pool, pipeline: Pipeline, store_dir: Path
-) -> None:
-    document = await upload(http, kb, text("one"))
-    await http.post(f"/documents/{document}/reprocess")
-    messages = await pipeline.extract()
-    await http.delete(f"/documents/{document}")
-    other = await upload(http, kb, text("another"), "other.txt")
-    await pipeline.embed(messages)
-    await pipeline.run()
-    assert (await http.get(f"/documents/{document}")).status_code == 404
-    assert (await state(http, other))[0] == "ready"
-    assert await pool.fetchval("SELECT count(*) FROM chunks") == 1
-    assert [file.read_bytes() for file in stored_files(store_dir)] == [text("another")]

@@ -91,3 +91,23 @@ def compound_file(stream: str) -> bytes:
         return struct.pack("<64sHBB3I16x4x16xIQ", encoded, len(encoded), *links, end, 0)
 
     return header + table + entry("Root Entry", 5, 1) + entry(stream, 2, none) + entry("", 0, none) * 2
+
+
+def pdf_with_nul(*lines: str) -> bytes:
+    """A page of lines of ASCII, in a font that says of its first character that it stands for NUL."""
+    shown = "".join(f"BT /F 9 Tf 9 {700 - 50 * n} Td ({line}) Tj ET\n" for n, line in enumerate(lines))
+    streams = [
+        shown.replace("\0", "\\001"),
+        "/CMapType 2 def\nbegincmap\n1 begincodespacerange\n<00> <FF>\nendcodespacerange\n"
+        "2 beginbfrange\n<01> <01> <0000>\n<20> <7E> <0020>\nendbfrange\nendcmap\n",
+    ]
+    bodies = [f"<</Length {len(stream)}>> stream\n{stream}endstream" for stream in streams]
+    return (
+        "%PDF-1.4\n1 0 obj <</Type /Catalog /Pages 2 0 R>> endobj\n"
+        "2 0 obj <</Type /Pages /Kids [3 0 R] /Count 1>> endobj\n"
+        "3 0 obj <</Type /Page /Parent 2 0 R /MediaBox [0 0 600 800] /Contents 4 0 R\n"
+        "  /Resources <</Font <</F 6 0 R>>>>>> endobj\n"
+        f"4 0 obj {bodies[0]} endobj\n5 0 obj {bodies[1]} endobj\n"
+        "6 0 obj <</Type /Font /Subtype /Type1 /BaseFont /Helvetica /ToUnicode 5 0 R>> endobj\n"
+        "trailer <</Root 1 0 R>>\nstartxref\n0\n%%EOF\n"
+    ).encode()

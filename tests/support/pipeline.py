@@ -21,6 +21,7 @@ from services.ingest.adapters.postgres import PostgresDocuments
 from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ChunkDraft
 from services.ingest.entrypoints.kafka import DocumentEvents
+from services.ingest.ports import Extractor
 from tests.support.documents import drafts
 
 TOPICS = Topics("kbmesh")
@@ -52,13 +53,16 @@ class CountingEncoder:
 
 
 class Pipeline:
-    def __init__(self, pool: Pool, store_dir: Path) -> None:
+    def __init__(
+        self, pool: Pool, store_dir: Path, *, extractor: Extractor | None = None, topics: Topics = TOPICS
+    ) -> None:
         self._pool = pool
+        self._topics = topics
         self._last = 0
-        self._extraction = DocumentEvents(
-            PostgresDocuments(pool, TOPICS), DirectoryStore(store_dir), ParagraphExtractor()
+        self.extraction = DocumentEvents(
+            PostgresDocuments(pool, topics), DirectoryStore(store_dir), extractor or ParagraphExtractor()
         )
-        self.vectors = PostgresVectorStore(pool, SPACE, status_topic=TOPICS.status)
+        self.vectors = PostgresVectorStore(pool, SPACE, status_topic=topics.status)
         self.encoder = CountingEncoder()
 
     async def open(self) -> None:
@@ -68,14 +72,14 @@ class Pipeline:
         """Handles what the documents topic holds by now; gives what the chunks topic then holds anew."""
         chunks: list[Message] = []
         while messages := await self._next():
-            await self.handle([message for message in messages if message.topic == TOPICS.documents])
-            chunks += [message for message in messages if message.topic == TOPICS.chunks]
+            await self.handle([message for message in messages if message.topic == self._topics.documents])
+            chunks += [message for message in messages if message.topic == self._topics.chunks]
         return chunks
 
     async def handle(self, messages: Sequence[Message]) -> None:
         """Those of the documents topic."""
         for message in messages:
-            await self._extraction.handle(message)
+            await self.extraction.handle(message)
 
     async def embed(self, messages: Sequence[Message]) -> None:
         for message in messages:

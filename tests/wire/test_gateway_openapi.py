@@ -16,6 +16,7 @@ from services.ingest.entrypoints.http.schemas import (
     KnowledgeBaseIn,
     KnowledgeBaseOut,
     RemovedOut,
+    UploadedFilesOut,
     UploadOut,
 )
 from tests.support.gateway import make_gateway
@@ -69,7 +70,17 @@ def test_a_webhook_is_documented_by_the_names_it_is_shown_with(pool: Pool, tmp_p
 
 
 @pytest.mark.parametrize(
-    "model", [KnowledgeBaseIn, KnowledgeBaseOut, KnowledgeBaseDetail, UploadOut, DocumentOut, RemovedOut, Problem]
+    "model",
+    [
+        KnowledgeBaseIn,
+        KnowledgeBaseOut,
+        KnowledgeBaseDetail,
+        UploadOut,
+        UploadedFilesOut,
+        DocumentOut,
+        RemovedOut,
+        Problem,
+    ],
 )
 def test_an_example_is_complete_and_of_its_own_form(model: type[BaseModel]) -> None:
     [example] = model.model_json_schema()["examples"]

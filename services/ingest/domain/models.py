@@ -1,6 +1,6 @@
 """Knowledge bases, documents and records as the handlers see them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -9,6 +9,7 @@ from uuid import NAMESPACE_OID, UUID, uuid5
 from kbmesh.provenance import Category, Tier
 from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ChunkDraft
+from services.ingest.domain.metadata import Metadata
 
 
 class OwnerType(StrEnum):
@@ -61,6 +62,7 @@ class Document:
     content_type: ContentType
     category: Category
     source_priority: Tier | None
+    metadata: Metadata
     size_bytes: int
     content_sha256: bytes
     storage_key: str
@@ -89,6 +91,8 @@ class DocumentFilter:
     category: Category | None = None
     filename: str | None = None
     """Somewhere in the name, in upper or lower case."""
+    metadata: Metadata = field(default_factory=dict)
+    """All of these, beside others; of a list, all of its texts in any order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,7 @@ class StoredUpload:
     uploader: UUID
     idempotency_key: str | None = None
     """The caller's own name for this upload: for a day, its repetition is answered as it was."""
+    metadata: Metadata = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

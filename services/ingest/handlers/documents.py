@@ -8,6 +8,7 @@ from kbmesh.auth import Principal
 from kbmesh.errors import Conflict, InvalidArgument, NotFound, PermissionDenied
 from kbmesh.provenance import Category, Tier
 from services.ingest.domain.filename import clean_filename
+from services.ingest.domain.metadata import parse_metadata
 from services.ingest.domain.models import Document, DocumentFilter, Removed, StoredUpload
 from services.ingest.handlers.knowledge_bases import (
     editable_knowledge_base,
@@ -28,12 +29,15 @@ class UploadForm:
     filename: str
     category: str | None = None
     source_priority: str | None = None
+    metadata: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class UploadLimits:
     max_bytes: int
     idle_timeout_s: float
+    max_files: int = 100
+    """Of one form."""
 
 
 async def upload_document(
@@ -59,13 +63,13 @@ async def upload_document(
     Raises:
         NotFound: no such knowledge base for the caller.
         PermissionDenied: the caller sees it and may not write in it, or its owner has reached the quota.
-        InvalidArgument: the file is empty, or its name, category or source priority is not valid.
+        InvalidArgument: the file is empty, or its name, category, source priority or metadata is not valid.
         Conflict: the idempotency key came with another upload, or the document was deleted in the meantime.
-        UnsupportedType, TooLarge, DeadlineExceeded: as UploadStream.
+        UnsupportedType, TooLarge: as UploadStream; and whatever `body` raises.
     """
     await editable_knowledge_base(knowledge_bases, principal, kb_id)
     key = f"{kb_id}/{uuid4()}"
-    stream = UploadStream(body, lambda: form().filename, limits.max_bytes, limits.idle_timeout_s)
+    stream = UploadStream(body, lambda: form().filename, limits.max_bytes)
     await store.put(key, stream.chunks())
     # Where the outcome of `register` is unknown (the database went away in the commit), the object stays:
     # a row may point to it.
@@ -77,6 +81,7 @@ async def upload_document(
             content_type=stream.content_type,
             category=_choice(Category, said.category, "category") or Category.OTHER,
             source_priority=_choice(Tier, said.source_priority, "source_priority"),
+            metadata=parse_metadata(said.metadata),
             size_bytes=stream.size,
             content_sha256=stream.digest,
             storage_key=key,

@@ -6,6 +6,22 @@ from kbmesh.errors import DeadlineExceeded, InvalidArgument, TooLarge
 from services.ingest.domain.content_type import HEAD_BYTES, ContentType, sniff_head
 
 
+async def on_time(body: AsyncIterator[bytes], idle_timeout_s: float) -> AsyncIterator[bytes]:
+    """A body, piece by piece, none of them empty. Raises DeadlineExceeded: nothing came for too long."""
+    while True:
+        try:
+            async with asyncio.timeout(idle_timeout_s):
+                data = await anext(body, None)
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"the upload stood still for {idle_timeout_s:g} s", code="upload_stalled"
+            ) from None
+        if data is None:
+            return
+        if data:
+            yield data
+
+
 class UploadStream:
     """Passes a body through while it hashes, counts and judges it; never holds more than the head.
 
@@ -14,14 +30,11 @@ class UploadStream:
 
     content_type: ContentType
 
-    def __init__(
-        self, body: AsyncIterator[bytes], filename: Callable[[], str], max_bytes: int, idle_timeout_s: float
-    ) -> None:
+    def __init__(self, body: AsyncIterator[bytes], filename: Callable[[], str], max_bytes: int) -> None:
         self.size = 0
         self._body = body
         self._filename = filename
         self._max_bytes = max_bytes
-        self._idle_timeout_s = idle_timeout_s
         self._hash = hashlib.sha256()
 
     @property
@@ -35,7 +48,6 @@ class UploadStream:
             InvalidArgument: it is empty.
             UnsupportedType: by its head it is nothing that can be extracted.
             TooLarge: as soon as it passes the limit.
-            DeadlineExceeded: nothing came for too long.
         """
         body = self._metered()
         head = b""
@@ -51,16 +63,7 @@ class UploadStream:
             yield data
 
     async def _metered(self) -> AsyncIterator[bytes]:
-        while True:
-            try:
-                async with asyncio.timeout(self._idle_timeout_s):
-                    data = await anext(self._body, None)
-            except TimeoutError:
-                raise DeadlineExceeded(
-                    f"the upload stood still for {self._idle_timeout_s:g} s", code="upload_stalled"
-                ) from None
-            if data is None:
-                return
+        async for data in self._body:
             self.size += len(data)
             if self.size > self._max_bytes:
                 raise TooLarge(f"the file is larger than {self._max_bytes} bytes")

@@ -1,21 +1,17 @@
+import json
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Final
-from uuid import UUID, uuid4
-
-import asyncpg
+from uuid import UUID
 
 from kbmesh.auth import Principal
-from kbmesh.errors import Conflict
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Connection, Pool, connection, fetch_one, transaction
-from kbmesh.postgres.access import OWN_OR_TEAMS, identity
+from kbmesh.postgres.access import identity
 from kbmesh.provenance import DOCUMENT_CHUNK, Category, Tier, default_tier
 from services.ingest.adapters.postgres.cancellation import cancel_revision
 from services.ingest.adapters.postgres.chunks import insert_chunks, select_chunks
-from services.ingest.adapters.postgres.events import enqueue_chunks_ready, enqueue_status, enqueue_uploaded
-from services.ingest.adapters.postgres.idempotency import remember, replay
-from services.ingest.adapters.postgres.quotas import lock_owner, require_quota
+from services.ingest.adapters.postgres.events import enqueue_chunks_ready, enqueue_status
+from services.ingest.adapters.postgres.registration import register_upload
 from services.ingest.adapters.postgres.removal import look_again, remove_documents
 from services.ingest.adapters.postgres.reprocessing import renew, renew_batch
 from services.ingest.adapters.postgres.rows import SELECT_VISIBLE, lock_visible, to_document
@@ -33,21 +29,6 @@ from services.ingest.domain.models import (
     StoredUpload,
 )
 
-INSERT: Final = """
-INSERT INTO documents (id, kb_id, filename, content_type, category, source_priority, size_bytes, content_sha256,
-                       storage_key, uploader)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
-ON CONFLICT (kb_id, filename) DO NOTHING
-RETURNING *"""
-
-REPLACE: Final = """
-UPDATE documents
-SET content_type = $2, category = $3, source_priority = $4, size_bytes = $5, content_sha256 = $6, storage_key = $7,
-    uploader = $8, revision = revision + 1, status = 'pending', error_code = NULL, error_detail = NULL,
-    chunk_count = 0, embedded_count = 0, updated_at = now()
-WHERE id = $1
-RETURNING *"""
-
 
 class PostgresDocuments:
     def __init__(self, pool: Pool, topics: Topics, quota: Quota = Quota()) -> None:  # noqa: B008 - frozen
@@ -57,62 +38,7 @@ class PostgresDocuments:
 
     async def register(self, principal: Principal, upload: StoredUpload) -> tuple[Document, bool] | None:
         async with transaction(self._pool) as conn:
-            # The lock keeps the knowledge base from being deleted before the document is in it.
-            kb = await conn.fetchrow(
-                f"""SELECT owner_type, owner_id FROM knowledge_bases kb
-                    WHERE {OWN_OR_TEAMS} AND kb.id = $3 FOR KEY SHARE""",
-                *identity(principal),
-                upload.kb_id,
-            )
-            if kb is None:
-                return None
-            if replayed := await replay(conn, upload):
-                return replayed
-            await lock_owner(conn, self._quota, kb)
-            row = await conn.fetchrow(
-                INSERT,
-                uuid4(),
-                upload.kb_id,
-                upload.filename,
-                upload.content_type,
-                upload.category,
-                upload.source_priority,
-                upload.size_bytes,
-                upload.content_sha256,
-                upload.storage_key,
-                upload.uploader,
-            )
-            superseded = ""
-            grown_by = upload.size_bytes
-            if row is None:
-                current = await conn.fetchrow(
-                    "SELECT * FROM documents WHERE kb_id = $1 AND filename = $2 FOR UPDATE",
-                    upload.kb_id,
-                    upload.filename,
-                )
-                if current is None:
-                    raise Conflict("a document of that name was deleted in this moment; upload it again")
-                if _same(current, upload):
-                    await remember(conn, upload, current, changed=False)
-                    return to_document(current), False
-                superseded = current["storage_key"]
-                grown_by -= current["size_bytes"]
-                row = await fetch_one(
-                    conn,
-                    REPLACE,
-                    current["id"],
-                    upload.content_type,
-                    upload.category,
-                    upload.source_priority,
-                    upload.size_bytes,
-                    upload.content_sha256,
-                    upload.storage_key,
-                    upload.uploader,
-                )
-            await require_quota(conn, self._quota, kb, new_document=not superseded, grown_by=grown_by)
-            await enqueue_uploaded(conn, self._topics, row, superseded)
-            await remember(conn, upload, row, changed=True)
-            return to_document(row), True
+            return await register_upload(conn, self._topics, self._quota, principal, upload)
 
     async def visible(
         self, principal: Principal, kb_id: UUID, wanted: DocumentFilter, *, after: UUID | None, limit: int
@@ -125,6 +51,7 @@ class PostgresDocuments:
                       AND ($6::text IS NULL OR d.status = $6)
                       AND ($7::text IS NULL OR d.category = $7)
                       AND ($8::text IS NULL OR strpos(lower(d.filename), lower($8)) > 0)
+                      AND d.metadata @> $9
                     ORDER BY d.created_at, d.id LIMIT $5""",
                 *identity(principal),
                 kb_id,
@@ -133,6 +60,7 @@ class PostgresDocuments:
                 wanted.status,
                 wanted.category,
                 wanted.filename,
+                json.dumps(wanted.metadata),
             )
         return [to_document(row) for row in rows]
 
@@ -300,12 +228,3 @@ class PostgresDocuments:
                 return False
             await enqueue_status(conn, self._topics, row)
             return True
-
-
-def _same(current: asyncpg.Record, upload: StoredUpload) -> bool:
-    return bool(
-        current["content_sha256"] == upload.content_sha256
-        and current["category"] == upload.category
-        and current["source_priority"] == upload.source_priority
-        and current["status"] != Status.FAILED
-    )

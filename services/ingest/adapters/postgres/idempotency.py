@@ -50,7 +50,7 @@ async def replay(conn: Connection, upload: StoredUpload) -> tuple[Document, bool
     row = await conn.fetchrow("SELECT * FROM documents WHERE id = $1", first["document_id"])
     if row is None:
         raise Conflict("the document that this Idempotency-Key made is deleted", code="document_deleted")
-    return replace(to_document(row), revision=first["revision"]), first["changed"]
+    return replace(to_document(row), revision=first["revision"], metadata=upload.metadata), first["changed"]
 
 
 async def remember(conn: Connection, upload: StoredUpload, document: asyncpg.Record, *, changed: bool) -> None:
@@ -70,5 +70,8 @@ async def remember(conn: Connection, upload: StoredUpload, document: asyncpg.Rec
 
 
 def _fingerprint(upload: StoredUpload) -> bytes:
-    said = (upload.kb_id, upload.filename, upload.category, upload.source_priority, upload.content_sha256.hex())
-    return hashlib.sha256(json.dumps(said, default=str).encode()).digest()
+    said = (
+        *(upload.kb_id, upload.filename, upload.category, upload.source_priority, upload.content_sha256.hex()),
+        upload.metadata,
+    )
+    return hashlib.sha256(json.dumps(said, default=str, sort_keys=True).encode()).digest()

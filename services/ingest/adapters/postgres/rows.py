@@ -1,5 +1,6 @@
 """Rows of documents as the handlers see them."""
 
+import json
 from collections.abc import Collection
 from typing import Final
 from uuid import UUID
@@ -31,6 +32,7 @@ def to_document(row: asyncpg.Record) -> Document:
         content_type=ContentType(row["content_type"]),
         category=Category(row["category"]),
         source_priority=row["source_priority"] and Tier(row["source_priority"]),
+        metadata=json.loads(row["metadata"]),
         status=Status(row["status"]),
     )
 

@@ -18,6 +18,7 @@ from services.ingest.entrypoints.http import (
     lifecycle,
     problems,
     search,
+    uploads,
     webhooks,
 )
 from services.ingest.handlers.documents import UploadLimits
@@ -69,6 +70,7 @@ def create_app(gateway: Gateway, *, health_only: bool = False) -> FastAPI:
     app.include_router(health.router)
     if not health_only:
         app.include_router(knowledge_bases.router)
+        app.include_router(uploads.router)
         app.include_router(documents.router)
         app.include_router(content.router)
         app.include_router(lifecycle.router)

@@ -1,29 +1,27 @@
 """Routes of older clients: other paths to the same handlers."""
 
-from typing import Annotated, Any, Final
+from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
 
-from services.ingest.entrypoints.http import documents
+from services.ingest.entrypoints.http import uploads
 from services.ingest.entrypoints.http.dependencies import Caller, Uploader, Writer, gateway_of
 from services.ingest.entrypoints.http.problems import responses
 from services.ingest.entrypoints.http.schemas import DocumentOut, DocumentPage, RemovedOut, UploadOut
 from services.ingest.handlers import default_base as handlers
+from services.ingest.handlers.documents import UploadForm
 
 router = APIRouter(tags=["compatibility"])
 
-UNCHANGED: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"model": UploadOut, "description": "The document holds these very bytes already."}
-}
-
 router.add_api_route(
     "/knowledge-bases/{kb_id}/chunk",
-    documents.upload,
+    uploads.upload,
     methods=["POST"],
     status_code=202,
-    openapi_extra=documents.UPLOAD_BODY,
-    responses=responses(400, 403, 404, 408, 409, 413, 415) | UNCHANGED,
+    response_model=UploadOut,
+    openapi_extra=uploads.UPLOAD_BODY,
+    responses=uploads.UPLOAD_ANSWERS,
     description="As `POST /knowledge-bases/{kb_id}/documents`.",
 )
 
@@ -31,28 +29,23 @@ router.add_api_route(
 @router.post(
     "/api/knowledge-base/upload",
     status_code=202,
-    openapi_extra=documents.UPLOAD_BODY,
-    responses=responses(400, 403, 404, 408, 409, 413, 415) | UNCHANGED,
+    response_model=UploadOut,
+    openapi_extra=uploads.UPLOAD_BODY,
+    responses=uploads.UPLOAD_ANSWERS,
 )
 async def upload(
     request: Request,
     response: Response,
     caller: Uploader,
-    filename: Annotated[str | None, Query(description="For a raw body; a form carries its own.")] = None,
-    category: Annotated[str | None, Query(description="As the form field; `other` by default.")] = None,
-    source_priority: Annotated[str | None, Query(description="As the form field; by default the kind's.")] = None,
-) -> UploadOut:
+    filename: uploads.Filename = None,
+    category: uploads.CategoryName = None,
+    source_priority: uploads.SourcePriority = None,
+    metadata: uploads.MetadataText = None,
+) -> UploadOut | Response:
     """Uploads into your default knowledge base, which the first upload makes."""
     base = await handlers.default_knowledge_base(gateway_of(request).knowledge_bases, caller)
-    return await documents.upload(
-        request,
-        response,
-        caller,
-        base.id,
-        filename=filename,
-        category=category,
-        source_priority=source_priority,
-    )
+    query = UploadForm(filename or "", category, source_priority, metadata)
+    return await uploads.take_in(request, response, caller, base.id, query)
 
 
 @router.get("/api/knowledge-base", responses=responses())

@@ -1,112 +1,21 @@
-from collections.abc import AsyncIterator, Callable
-from typing import Annotated, Any, Final
+from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
-from kbmesh.errors import InvalidArgument
-from kbmesh.provenance import Category, Tier
+from kbmesh.provenance import Category
+from services.ingest.domain.metadata import parse_metadata
 from services.ingest.domain.models import DocumentFilter, Status
-from services.ingest.entrypoints.http.dependencies import Caller, Uploader, Writer, gateway_of
+from services.ingest.entrypoints.http.dependencies import Caller, Writer, gateway_of
 from services.ingest.entrypoints.http.etags import IfMatch, IfNoneMatch, etag, is_known, versions
-from services.ingest.entrypoints.http.multipart import MultipartUpload
 from services.ingest.entrypoints.http.problems import responses
-from services.ingest.entrypoints.http.schemas import DocumentOut, DocumentPage, RemovedOut, UploadOut
+from services.ingest.entrypoints.http.schemas import DocumentOut, DocumentPage, RemovedOut
 from services.ingest.handlers import documents as handlers
-from services.ingest.handlers.documents import UploadForm
 
 router = APIRouter(tags=["documents"])
 
-UPLOAD_BODY: Final[dict[str, Any]] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": ["file"],
-                    "properties": {
-                        "file": {"type": "string", "format": "binary"},
-                        "category": {"type": "string", "enum": list(Category), "examples": ["data_dictionary"]},
-                        "source_priority": {"type": "string", "enum": list(Tier)},
-                    },
-                }
-            },
-            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
-        },
-    }
-}
 
-
-@router.post(
-    "/knowledge-bases/{kb_id}/documents",
-    status_code=202,
-    openapi_extra=UPLOAD_BODY,
-    responses=responses(400, 403, 404, 408, 409, 413, 415)
-    | {200: {"model": UploadOut, "description": "The document holds these very bytes already."}},
-)
-async def upload(
-    request: Request,
-    response: Response,
-    caller: Uploader,
-    kb_id: UUID,
-    filename: Annotated[str | None, Query(description="For a raw body; a form carries its own.")] = None,
-    category: Annotated[str | None, Query(description="As the form field; `other` by default.")] = None,
-    source_priority: Annotated[str | None, Query(description="As the form field; by default the kind's.")] = None,
-    idempotency_key: Annotated[
-        str | None,
-        Header(
-            min_length=1,
-            max_length=255,
-            pattern=r"^[\x20-\x7e]+$",
-            description="A name of yours for this upload: repeated within 24 hours, it is answered as before. "
-            "With another upload it is refused: 409 `idempotency_key_reused`.",
-        ),
-    ] = None,
-) -> UploadOut:
-    """Uploads a file, as a form or as the raw body; a known name makes a new revision of that document.
-
-    The answer comes once the file is stored. `GET` at `Location` shows how it goes on.
-    """
-    gateway = gateway_of(request)
-    body, form = _source(request, UploadForm(filename or "", category, source_priority))
-    document, changed = await handlers.upload_document(
-        gateway.knowledge_bases,
-        gateway.documents,
-        gateway.store,
-        gateway.limits,
-        caller,
-        kb_id,
-        body,
-        form,
-        idempotency_key=idempotency_key,
-    )
-    response.headers["Location"] = f"/documents/{document.id}"
-    response.status_code = 202 if changed else 200
-    return UploadOut.of(document, changed=changed)
-
-
-def _source(request: Request, query: UploadForm) -> tuple[AsyncIterator[bytes], Callable[[], UploadForm]]:
-    content_type = request.headers.get("content-type", "")
-    if not content_type.lower().startswith("multipart/form-data"):
-        if not query.filename:
-            raise InvalidArgument("say ?filename=... with a raw body", code="filename_missing")
-        return _raw(request), lambda: query
-    multipart = MultipartUpload(content_type, request.stream())
-    return multipart.file(), lambda: UploadForm(
-        filename=multipart.filename or query.filename,
-        category=multipart.fields.get("category", query.category),
-        source_priority=multipart.fields.get("source_priority", query.source_priority),
-    )
-
-
-async def _raw(request: Request) -> AsyncIterator[bytes]:
-    async for data in request.stream():
-        if data:
-            yield data
-
-
-@router.get("/knowledge-bases/{kb_id}/documents", responses=responses(404))
+@router.get("/knowledge-bases/{kb_id}/documents", responses=responses(400, 404))
 async def list_all(
     request: Request,
     caller: Caller,
@@ -115,6 +24,9 @@ async def list_all(
     category: Category | None = None,
     filename: Annotated[
         str | None, Query(max_length=255, pattern=r"^[^\x00]*$", description="Somewhere in the name, any case.")
+    ] = None,
+    metadata: Annotated[
+        str | None, Query(description="A JSON object: documents that have these values, beside others.")
     ] = None,
     after: UUID | None = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
@@ -126,7 +38,7 @@ async def list_all(
         gateway.documents,
         caller,
         kb_id,
-        DocumentFilter(status, category, filename),
+        DocumentFilter(status, category, filename, parse_metadata(metadata)),
         after=after,
         limit=limit,
     )

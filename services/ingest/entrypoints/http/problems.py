@@ -63,6 +63,11 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
+def problem_of(error: errors.KbmeshError) -> Problem:
+    status = next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), 500)
+    return _problem(status, error.code, error.detail)
+
+
 def install(app: FastAPI) -> None:
     app.exception_handler(errors.KbmeshError)(_known)
     app.exception_handler(RequestValidationError)(_invalid)
@@ -80,22 +85,22 @@ def install(app: FastAPI) -> None:
 
 
 async def _known(_: Request, error: errors.KbmeshError) -> JSONResponse:
-    status = next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), 500)
-    return _answer(status, error.code, error.detail)
+    return _answer(problem_of(error))
 
 
 async def _invalid(_: Request, error: RequestValidationError) -> JSONResponse:
     fields = [{"field": ".".join(map(str, item["loc"])), "message": item["msg"]} for item in error.errors()]
-    return _answer(422, "invalid_request", "The request does not have the form that this route takes.", fields)
+    detail = "The request does not have the form that this route takes."
+    return _answer(_problem(422, "invalid_request", detail, fields))
 
 
 async def _http(_: Request, error: HTTPException) -> JSONResponse:
     if (
         error.status_code == 400
     ):  # FastAPI's, for JSON that is not UTF-8 or nested too deeply; other bad JSON is 422
-        return _answer(422, "invalid_request", "The body cannot be read as JSON.")
+        return _answer(_problem(422, "invalid_request", "The body cannot be read as JSON."))
     code = HTTPStatus(error.status_code).name.lower()
-    return _answer(error.status_code, code, str(error.detail), headers=dict(error.headers or {}))
+    return _answer(_problem(error.status_code, code, str(error.detail)), dict(error.headers or {}))
 
 
 async def _gone(request: Request, _: ClientDisconnect) -> Response:
@@ -105,17 +110,11 @@ async def _gone(request: Request, _: ClientDisconnect) -> Response:
 
 async def _unknown(request: Request, error: Exception) -> JSONResponse:
     log.error("request_failed", path=request.url.path, error=type(error).__name__, exc_info=error)
-    return _answer(500, "internal", "Internal error; the log has the details.")
+    return _answer(_problem(500, "internal", "Internal error; the log has the details."))
 
 
-def _answer(
-    status: int,
-    code: str,
-    detail: str,
-    fields: list[dict[str, Any]] | None = None,
-    headers: dict[str, str] | None = None,
-) -> JSONResponse:
-    problem = Problem(
+def _problem(status: int, code: str, detail: str, fields: list[dict[str, Any]] | None = None) -> Problem:
+    return Problem(
         type=TYPES.get(code, "about:blank"),
         title=HTTPStatus(status).phrase,
         status=status,
@@ -124,14 +123,17 @@ def _answer(
         trace_id=tracing.current_trace_id(),
         errors=fields,
     )
+
+
+def _answer(problem: Problem, headers: dict[str, str] | None = None) -> JSONResponse:
     headers = headers or {}
-    if status == 401:
+    if problem.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    if status in {429, 503}:
+    if problem.status in {429, 503}:
         headers["Retry-After"] = RETRY_AFTER_S
     return JSONResponse(
         problem.model_dump(exclude_none=True),
-        status,
+        problem.status,
         headers=headers,
         media_type="application/problem+json",
     )

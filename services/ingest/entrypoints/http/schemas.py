@@ -7,8 +7,10 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from kbmesh.provenance import Category, Tier
+from services.ingest.domain.metadata import Metadata
 from services.ingest.domain.models import Document, OwnerType, Removed, Status
 from services.ingest.entrypoints.http import examples
+from services.ingest.entrypoints.http.problems import Problem
 
 Name = Annotated[
     str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")
@@ -75,6 +77,7 @@ class DocumentOut(BaseModel):
     content_type: str
     category: Category
     source_priority: Tier | None
+    metadata: Metadata
     size_bytes: int
     content_sha256: str
     uploader: UUID
@@ -127,7 +130,10 @@ class UploadOut(BaseModel):
     filename: str
     revision: int
     status: Status
-    unchanged: bool = Field(description="The document holds these bytes already: nothing was done.")
+    metadata: Metadata
+    unchanged: bool = Field(
+        description="The document holds these bytes already: no new revision; the metadata is that of this upload."
+    )
 
     @classmethod
     def of(cls, document: Document, *, changed: bool) -> "UploadOut":
@@ -137,8 +143,24 @@ class UploadOut(BaseModel):
             filename=document.filename,
             revision=document.revision,
             status=document.status,
+            metadata=document.metadata,
             unchanged=not changed,
         )
+
+
+class UploadedFileOut(BaseModel):
+    filename: str | None = Field(
+        description="As it was sent; null for what follows a place where the form cannot be read."
+    )
+    status: int = Field(description="What the file alone would be answered with.")
+    document: UploadOut | None = None
+    problem: Problem | None = None
+
+
+class UploadedFilesOut(BaseModel):
+    model_config = ConfigDict(json_schema_extra={"examples": [examples.UPLOADED_FILES]})
+
+    items: list[UploadedFileOut]
 
 
 class ReprocessedOut(BaseModel):
