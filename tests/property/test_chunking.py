@@ -120,6 +120,7 @@ def test_a_chunk_is_the_text_under_its_span_and_chunking_is_deterministic(docume
 def test_no_chunk_is_longer_than_the_model_reads(document: ExtractedDocument) -> None:
     for draft in cut(document):
         assert len(plain_tokenizer().encode(draft.content).ids) <= 512
+        assert len(draft.content) <= MAX_CHUNK_CHARS
         assert draft.token_count == len(plain_tokenizer().encode(draft.content, add_special_tokens=False).ids)
 
 
@@ -156,24 +157,25 @@ def test_chunks_move_on_and_repeat_no_more_than_the_overlap(document: ExtractedD
 def test_a_table_is_whole_where_it_fits_and_alone_where_it_does_not(document: ExtractedDocument) -> None:
     drafts = cut(document)
     under_heading = 0
+    under_heading_start = None
     for block in document.blocks:
         if block.kind == "heading":
             under_heading += splitter(512).count(document.text[block.start : block.end])
+            under_heading_start = block.start if under_heading_start is None else under_heading_start
             continue
         if block.kind == "table":
             size = under_heading + splitter(512).count(document.text[block.start : block.end])
             touching = [d for d in drafts if d.char_start < block.end and d.char_end > block.start]
-            # Where a few words are thousands of characters long, the limit in characters comes first.
-            tokens_decide = touching[-1].char_end - touching[0].char_start <= MAX_CHUNK_CHARS
-            if size <= splitter(512).limit and tokens_decide:
+            characters = block.end - (block.start if under_heading_start is None else under_heading_start)
+            if size <= splitter(512).limit and characters <= MAX_CHUNK_CHARS:
                 assert len(touching) == 1
-            if len(touching) > 1 and tokens_decide:
+            if len(touching) > 1:
                 assert not any(
                     other.kind == "text" and draft.char_start < other.end and draft.char_end > other.start
                     for draft in touching
                     for other in document.blocks
                 )
-        under_heading = 0
+        under_heading, under_heading_start = 0, None
 
 
 @thorough

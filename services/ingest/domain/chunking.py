@@ -5,7 +5,7 @@ is open is still small and of the same or a higher section, and always stays wit
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Protocol
@@ -42,7 +42,7 @@ def chunk(document: ExtractedDocument, splitter: Splitter) -> list[ChunkDraft]:
     starts = [block.start for block in document.blocks]
     paths = list(_heading_paths(document))
     drafts: list[ChunkDraft] = []
-    for start, end in _bounded(document.text, splitter, _Cutter(document, splitter).cut()):
+    for start, end in _Cutter(document, splitter).cut():
         first = bisect_right(starts, start) - 1
         content = document.text[start:end]
         if not (tokens := splitter.count(content)):
@@ -59,24 +59,6 @@ def chunk(document: ExtractedDocument, splitter: Splitter) -> list[ChunkDraft]:
             )
         )
     return drafts
-
-
-def _bounded(text: str, splitter: Splitter, spans: Iterable[Span]) -> Iterator[Span]:
-    """Spans over the limit in characters are cut, and what follows one begins where it ends."""
-    covered = 0
-    for start, end in spans:
-        begin = _skip_space(text, max(start, covered), end)
-        covered = end if end - begin > MAX_CHUNK_CHARS else 0
-        while end - begin > MAX_CHUNK_CHARS:
-            piece = text[begin : begin + MAX_CHUNK_CHARS]
-            # At white space if there is any; else a word is cut, and its end may count more tokens than the word.
-            piece = piece[: _last_space(piece)]
-            yield from ((begin + a, begin + b) for a, b in splitter.split(piece, splitter.limit))
-            begin = _skip_space(text, begin + len(piece), end)
-        if covered:
-            yield from ((begin + a, begin + b) for a, b in splitter.split(text[begin:end], splitter.limit))
-        elif begin < end:
-            yield begin, end
 
 
 def _skip_space(text: str, begin: int, end: int) -> int:
@@ -137,15 +119,38 @@ class _Cutter:
 
     def _kind(self, block: Block) -> BlockKind:
         # What is called a heading but is as long as a paragraph would crowd out the text it stands over.
-        if block.kind == "heading" and self._count(block.start, block.end) > self._small:
+        if block.kind == "heading" and self._size(block.start, block.end) > self._small:
             return "text"
         return block.kind
 
-    def _count(self, start: int, end: int) -> int:
-        return self._splitter.count(self._text[start:end])
+    def _size(self, start: int, end: int) -> int:
+        """In tokens, but never so few that a text within the limit had more than MAX_CHUNK_CHARS."""
+        tokens = self._splitter.count(self._text[start:end])
+        return max(tokens, -((start - end) * self._limit // MAX_CHUNK_CHARS))
 
-    def _split(self, start: int, end: int, room: int) -> list[Span]:
-        return [(start + a, start + b) for a, b in self._splitter.split(self._text[start:end], room)]
+    def _split(self, start: int, end: int, room: int) -> Iterator[Span]:
+        """Spans within the limit, the first within `room`."""
+        covered = start
+        for a, b in self._splitter.split(self._text[start:end], room):
+            begin, stop = max(start + a, covered), start + b
+            too_long = stop - begin > room * MAX_CHUNK_CHARS // self._limit
+            if too_long or begin > start + a:
+                yield from self._split_by_characters(begin, stop, room)
+            else:
+                yield begin, stop
+            # What follows an over-long span begins where it ends: few tokens can be a long overlap.
+            covered = _skip_space(self._text, stop, end) if too_long else start
+            room = self._limit
+
+    def _split_by_characters(self, begin: int, end: int, room: int) -> Iterator[Span]:
+        while begin < end:
+            piece = self._text[begin : min(end, begin + room * MAX_CHUNK_CHARS // self._limit)]
+            if begin + len(piece) < end:
+                piece = piece[: _last_space(piece)]
+            # Where a word is cut, its end may count more tokens than the word.
+            yield from ((begin + a, begin + b) for a, b in self._splitter.split(piece, room))
+            begin = _skip_space(self._text, begin + len(piece), end)
+            room = self._limit
 
     def _close(self) -> Iterator[Span]:
         if self._open:
@@ -153,7 +158,7 @@ class _Cutter:
         self._open = None
 
     def _fits(self, start: int, end: int) -> bool:
-        return self._count(self._open.start if self._open else start, end) <= self._limit
+        return self._size(self._open.start if self._open else start, end) <= self._limit
 
     def _extend(self, start: int, end: int) -> None:
         """Adds text, not headings, to the open chunk."""
@@ -173,7 +178,7 @@ class _Cutter:
 
     def _ends_at(self, level: int, chunk: _Open) -> bool:
         """Whether `chunk` ends at a heading of `level`: it is large enough, or its own section is over."""
-        if self._count(chunk.start, chunk.end) >= self._small:
+        if self._size(chunk.start, chunk.end) >= self._small:
             return True
         return level < chunk.level and chunk.headings_start > chunk.start
 
@@ -181,7 +186,7 @@ class _Cutter:
         if self._fits(start, end):
             self._extend(start, end)
             return
-        if self._open and self._count(self._open.start, self._open.end) > self._limit // 2:
+        if self._open and self._size(self._open.start, self._open.end) > self._limit // 2:
             yield from self._close()
         # The first piece shares its chunk with what is open; the others have a chunk for themselves.
         for span in self._split(start, end, self._room(start)):
@@ -209,28 +214,30 @@ class _Cutter:
         """Whole rows, as many as fit in a chunk; the first chunk also takes the headings over the table."""
         room = self._room(table.start)
         used = self._limit - room
+        done = table.start
         for start, end in self._rows(table, room):
-            tokens = self._count(start, end + 1)
-            if self._open and self._open.end > table.start and used + tokens > self._limit:
+            size = self._size(min(start, done), end)
+            if self._open and self._open.end > table.start and used + size > self._limit:
                 yield from self._close()
                 used = 0
             self._extend(start, end)
-            used += tokens
+            used += size
+            done = end
         yield from self._close()
 
     def _rows(self, table: Block, room: int) -> Iterator[Span]:
         start = table.start
         for row in self._text[table.start : table.end].split("\n"):
             end = start + len(row)
-            if self._count(start, end) > room:
+            if self._size(start, end) > room:
                 yield from self._split(start, end, room)
             elif row.strip():
                 yield start, end
             start = end + 1
 
     def _room(self, start: int) -> int:
-        """Tokens left in the open chunk for text that begins at `start`."""
-        return self._limit - (self._count(self._open.start, start) if self._open else 0)
+        """Size left in the open chunk for text that begins at `start`."""
+        return self._limit - (self._size(self._open.start, start) if self._open else 0)
 
     def _trimmed_end(self, end: int) -> int:
         return len(self._text[:end].rstrip())
