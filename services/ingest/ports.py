@@ -9,6 +9,7 @@ from uuid import UUID
 from kbmesh.auth import Principal
 from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ChunkDraft
+from services.ingest.domain.headers import Origin
 from services.ingest.domain.models import (
     Channel,
     Chunk,
@@ -178,8 +179,8 @@ class Search(Protocol):
 
 
 class Extractor(Protocol):
-    async def extract(self, path: Path, content_type: ContentType) -> list[ChunkDraft]:
-        """Chunks of a file in reading order. Raises ExtractionFailed or UnsupportedType."""
+    async def extract(self, path: Path, content_type: ContentType, origin: Origin) -> list[ChunkDraft]:
+        """Chunks of a file in reading order, with their headers. Raises ExtractionFailed or UnsupportedType."""
 
 
 class Chunker(Protocol):

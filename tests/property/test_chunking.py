@@ -1,7 +1,7 @@
 """Chunks of generated documents, measured with the bundled model's own tokenizer."""
 
 import re
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 
 import pytest
@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from kbmesh.models import bundled_model_path
+from kbmesh.provenance import Category
 from services.ingest.adapters.splitter import TokenizerSplitter
 from services.ingest.domain.chunking import MAX_CHUNK_CHARS, chunk
 from services.ingest.domain.extraction import Block, ChunkDraft, ExtractedDocument, Part, assemble
+from services.ingest.domain.headers import MAX_TOKENS, Origin, compose_header
 
 TOKENIZER = bundled_model_path() / "tokenizer.json"
 LATIN_WORD = re.compile(r"[a-zA-Zà-ÿ0-9]+")
@@ -190,6 +192,48 @@ def test_a_heading_opens_a_chunk_or_joins_a_small_one_and_stays_with_its_text(do
                 assert count(document.text[draft.char_start : heading.start]) < quarter
             if heading.end == draft.char_end and heading in following:
                 assert following[heading] in headings
+
+
+origins = st.builds(
+    Origin,
+    st.one_of(
+        st.just("data_dictionary.md"),
+        st.text(min_size=1, max_size=255),
+        st.text("a_-1", min_size=200, max_size=255),
+    ),
+    st.sampled_from(Category),
+)
+
+
+@thorough
+@given(documents, origins)
+def test_a_chunk_and_its_header_are_together_no_longer_than_the_model_reads(
+    document: ExtractedDocument, origin: Origin
+) -> None:
+    for draft in chunk(document, splitter(512), partial(compose_header, origin, splitter(512))):
+        assert len(plain_tokenizer().encode(f"{draft.header}\n\n{draft.content}").ids) <= 512
+        assert splitter(512).count(draft.header) <= MAX_TOKENS
+        assert draft.content.strip()
+        assert draft.content == document.text[draft.char_start : draft.char_end]
+
+
+def test_a_change_of_one_line_or_of_one_heading_leaves_the_other_chunks_and_headers_as_they_were() -> None:
+    def read(parts: list[Part]) -> set[tuple[str, str]]:
+        origin = Origin("handbook.md", Category.GOVERNANCE_POLICY)
+        drafts = chunk(assemble(parts), splitter(512), partial(compose_header, origin, splitter(512)))
+        return {(draft.header, draft.content) for draft in drafts}
+
+    def section(n: int, title: str = "Retention of orders") -> list[Part]:
+        lines = "\n\n".join(f"Rule {n}.{m}: the rows of region {m * n} are kept for {n} years." for m in range(60))
+        return [Part("heading", f"{title} {n}", level=2), Part("text", lines)]
+
+    parts = [part for n in range(40) for part in section(n)]
+    before = read(parts)
+    assert len(before) > 100
+    edited = [*parts[:41], Part("text", parts[41].text.replace("Rule 20.7:", "Rule 20.7, new:")), *parts[42:]]
+    assert 1 <= len(read(edited) - before) <= 4
+    renamed = [*parts[:40], *section(20, "How long the orders of all customers are kept here"), *parts[42:]]
+    assert 1 <= len(read(renamed) - before) <= 4
 
 
 @thorough

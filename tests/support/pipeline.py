@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from services.ingest.adapters.directory import DirectoryStore
 from services.ingest.adapters.postgres import PostgresDocuments
 from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ChunkDraft
+from services.ingest.domain.headers import Origin
 from services.ingest.entrypoints.kafka import DocumentEvents
 from tests.support.documents import drafts
 
@@ -27,10 +29,14 @@ SPACE = Space("test-model", 8)
 
 
 class ParagraphExtractor:
-    """A chunk per paragraph."""
+    """A chunk per paragraph; if `headed`, the model reads the file name and the category ahead of it."""
 
-    async def extract(self, path: Path, content_type: ContentType) -> list[ChunkDraft]:
-        return drafts(*path.read_text().strip().split("\n\n"))
+    headed = False
+
+    async def extract(self, path: Path, content_type: ContentType, origin: Origin) -> list[ChunkDraft]:
+        found = drafts(*path.read_text().strip().split("\n\n"))
+        header = f"{origin.filename}, {origin.category}" if self.headed else ""
+        return [replace(draft, header=header) for draft in found]
 
 
 class CountingEncoder:
@@ -54,8 +60,9 @@ class Pipeline:
     def __init__(self, pool: Pool, store_dir: Path) -> None:
         self._pool = pool
         self._last = 0
+        self.extractor = ParagraphExtractor()
         self._extraction = DocumentEvents(
-            PostgresDocuments(pool, TOPICS), DirectoryStore(store_dir), ParagraphExtractor()
+            PostgresDocuments(pool, TOPICS), DirectoryStore(store_dir), self.extractor
         )
         self.vectors = PostgresVectorStore(pool, SPACE, status_topic=TOPICS.status)
         self.encoder = CountingEncoder()

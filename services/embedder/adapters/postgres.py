@@ -174,7 +174,7 @@ class PostgresVectorStore:
     async def pending(self, batch: Sequence[ReadyChunks]) -> list[PendingChunk]:
         ids = [chunk_id for ready in batch for chunk_id in ready.chunk_ids]
         async with connection(self._pool) as conn:
-            return [PendingChunk(row["id"], row["content"]) for row in await conn.fetch(self._pending, ids)]
+            return [PendingChunk(**row) for row in await conn.fetch(self._pending, ids)]
 
     async def store(self, batch: Sequence[ReadyChunks], chunk_ids: Sequence[UUID], vectors: Vectors) -> Stored:
         async with transaction(self._pool) as conn:

@@ -25,6 +25,12 @@ class PendingChunk:
 
     id: UUID
     content: str
+    header: str = ""
+
+    @property
+    def text(self) -> str:
+        """What the model reads."""
+        return f"{self.header}\n\n{self.content}" if self.header else self.content
 
 
 @dataclass(frozen=True, slots=True)

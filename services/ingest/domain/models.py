@@ -9,6 +9,7 @@ from uuid import NAMESPACE_OID, UUID, uuid5
 from kbmesh.provenance import Category, Tier
 from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ChunkDraft
+from services.ingest.domain.headers import Origin
 
 
 class OwnerType(StrEnum):
@@ -151,6 +152,7 @@ class Revision:
     revision: int
     storage_key: str
     content_type: ContentType
+    origin: Origin
     tier: Tier
 
 

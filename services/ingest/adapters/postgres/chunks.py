@@ -65,6 +65,7 @@ async def insert_chunks(
             "document_id": document_id,
             "revision": revision,
             "ordinal": draft.ordinal,
+            "header": draft.header,
             "content": draft.content,
             "content_sha256": hashlib.sha256(draft.content.encode()).digest(),
             "token_count": draft.token_count,

@@ -10,7 +10,7 @@ from kbmesh.errors import Conflict
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Connection, Pool, connection, fetch_one, transaction
 from kbmesh.postgres.access import OWN_OR_TEAMS, identity
-from kbmesh.provenance import DOCUMENT_CHUNK, Category, Tier, default_tier
+from kbmesh.provenance import DOCUMENT_CHUNK
 from services.ingest.adapters.postgres.cancellation import cancel_revision
 from services.ingest.adapters.postgres.chunks import insert_chunks, select_chunks
 from services.ingest.adapters.postgres.events import enqueue_chunks_ready, enqueue_status, enqueue_uploaded
@@ -18,8 +18,7 @@ from services.ingest.adapters.postgres.idempotency import remember, replay
 from services.ingest.adapters.postgres.quotas import lock_owner, require_quota
 from services.ingest.adapters.postgres.removal import remove_documents
 from services.ingest.adapters.postgres.reprocessing import renew, renew_batch
-from services.ingest.adapters.postgres.rows import SELECT_VISIBLE, lock_visible, to_document
-from services.ingest.domain.content_type import ContentType
+from services.ingest.adapters.postgres.rows import SELECT_VISIBLE, lock_visible, to_document, to_revision
 from services.ingest.domain.extraction import ChunkDraft
 from services.ingest.domain.models import (
     IN_PROGRESS,
@@ -216,14 +215,7 @@ class PostgresDocuments:
             if row is None:
                 return None
             await enqueue_status(conn, self._topics, row)
-        return Revision(
-            document_id=row["id"],
-            kb_id=row["kb_id"],
-            revision=row["revision"],
-            storage_key=row["storage_key"],
-            content_type=ContentType(row["content_type"]),
-            tier=Tier(row["source_priority"] or default_tier(DOCUMENT_CHUNK, Category(row["category"]))),
-        )
+        return to_revision(row)
 
     async def save_chunks(self, revision: Revision, drafts: Sequence[ChunkDraft]) -> bool:
         async with transaction(self._pool) as conn:
