@@ -119,6 +119,19 @@ class Documents(Protocol):
     ) -> list[UUID]:
         """New revisions of up to `limit` documents of a knowledge base, in order of id, from behind `after`."""
 
+    async def reembed(
+        self, principal: Principal, document_id: UUID, seen: Collection[str] | None = None
+    ) -> Document | None:
+        """A new revision of the newest one's chunks, whose vectors are to be computed; None: no document to see.
+
+        PreconditionFailed: it is none of the versions in `seen`. Conflict: no chunks are stored.
+        """
+
+    async def reembed_batch(
+        self, principal: Principal, kb_id: UUID, *, after: UUID | None, limit: int
+    ) -> list[tuple[UUID, bool]]:
+        """The same for up to `limit` documents, as reprocess_batch; False beside those without chunks."""
+
     async def cancel(self, principal: Principal, document_id: UUID) -> Document | None:
         """Calls off the newest revision if it is still under way; the document as it then is, or None."""
 

@@ -17,6 +17,8 @@ class ReadyChunks:
 
     source: Source
     chunk_ids: tuple[UUID, ...]
+    recompute: bool = False
+    """The model computes their vectors, whatever older revisions have."""
 
 
 @dataclass(frozen=True, slots=True)

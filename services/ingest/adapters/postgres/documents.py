@@ -8,14 +8,14 @@ import asyncpg
 from kbmesh.auth import Principal
 from kbmesh.errors import Conflict
 from kbmesh.messaging import Topics
-from kbmesh.postgres import Connection, Pool, connection, fetch_one, transaction
+from kbmesh.postgres import Pool, connection, fetch_one, transaction
 from kbmesh.postgres.access import OWN_OR_TEAMS, identity
-from kbmesh.provenance import DOCUMENT_CHUNK
 from services.ingest.adapters.postgres.cancellation import cancel_revision
-from services.ingest.adapters.postgres.chunks import insert_chunks, select_chunks
-from services.ingest.adapters.postgres.events import enqueue_chunks_ready, enqueue_status, enqueue_uploaded
+from services.ingest.adapters.postgres.chunks import select_chunks, store_chunks
+from services.ingest.adapters.postgres.events import enqueue_status, enqueue_uploaded
 from services.ingest.adapters.postgres.idempotency import remember, replay
 from services.ingest.adapters.postgres.quotas import lock_owner, require_quota
+from services.ingest.adapters.postgres.reembedding import renew_vectors, renew_vectors_batch
 from services.ingest.adapters.postgres.removal import remove_documents
 from services.ingest.adapters.postgres.reprocessing import renew, renew_batch
 from services.ingest.adapters.postgres.rows import SELECT_VISIBLE, lock_visible, to_document, to_revision
@@ -189,6 +189,24 @@ class PostgresDocuments:
         async with transaction(self._pool) as conn:
             return await renew_batch(conn, self._topics, principal, kb_id, after=after, limit=limit)
 
+    async def reembed(
+        self, principal: Principal, document_id: UUID, seen: Collection[str] | None = None
+    ) -> Document | None:
+        async with transaction(self._pool) as conn:
+            row = await lock_visible(conn, principal, document_id, seen)
+            if row is None:
+                return None
+            renewed = await renew_vectors(conn, self._topics, row)
+        if renewed is None:
+            raise Conflict("no text is stored of the newest revision: reprocess it", code="nothing_to_embed")
+        return to_document(renewed)
+
+    async def reembed_batch(
+        self, principal: Principal, kb_id: UUID, *, after: UUID | None, limit: int
+    ) -> list[tuple[UUID, bool]]:
+        async with transaction(self._pool) as conn:
+            return await renew_vectors_batch(conn, self._topics, principal, kb_id, after=after, limit=limit)
+
     async def cancel(self, principal: Principal, document_id: UUID) -> Document | None:
         async with transaction(self._pool) as conn:
             row = await lock_visible(conn, principal, document_id)
@@ -235,7 +253,7 @@ class PostgresDocuments:
                 live_revision if drafts else None,
             )
             if drafts:
-                await self._insert(conn, revision, drafts, live=live_revision is None)
+                await store_chunks(conn, self._topics, revision, drafts, live=live_revision is None)
             row = await fetch_one(
                 conn,
                 """UPDATE documents
@@ -248,30 +266,6 @@ class PostgresDocuments:
             )
             await enqueue_status(conn, self._topics, row)
             return True
-
-    async def _insert(
-        self, conn: Connection, revision: Revision, drafts: Sequence[ChunkDraft], *, live: bool
-    ) -> None:
-        source_id = str(revision.document_id)
-        chunk_ids = await insert_chunks(
-            conn,
-            kind=DOCUMENT_CHUNK,
-            source_id=source_id,
-            revision=revision.revision,
-            drafts=drafts,
-            tier=revision.tier,
-            live=live,
-            kb_id=revision.kb_id,
-            document_id=revision.document_id,
-        )
-        await enqueue_chunks_ready(
-            conn,
-            self._topics,
-            kind=DOCUMENT_CHUNK,
-            source_id=source_id,
-            revision=revision.revision,
-            chunk_ids=chunk_ids,
-        )
 
     async def fail(self, document_id: UUID, revision: int, code: str, detail: str) -> bool:
         async with transaction(self._pool) as conn:
