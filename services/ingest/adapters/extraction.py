@@ -81,7 +81,10 @@ class ChildExtractor:
     async def extract(
         self, path: Path, content_type: ContentType, origin: Origin | None = None
     ) -> list[ChunkDraft]:
-        """The chunks of a file; none if it holds no text. Raises ExtractionFailed, UnsupportedType."""
+        """The chunks of a file, with headers if its `origin` is told; none if it holds no text.
+
+        Raises ExtractionFailed, UnsupportedType.
+        """
         async with self._turn:
             # The time to load libraries after a lost process is not the next document's fault.
             await self._warm()
