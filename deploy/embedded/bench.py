@@ -23,6 +23,7 @@ import structlog
 from deploy.embedded.stack import StackAddresses, StackOptions, running_stack
 from kbmesh.models import bundled_model_path
 from services.embedder.adapters.torch import TorchEncoder
+from services.embedder.domain.chunks import PendingChunk
 from services.embedder.domain.encoding import InputType, shortest_first
 
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"
@@ -85,10 +86,10 @@ def run_bare(encoder: TorchEncoder, texts: list[str]) -> float:
 async def texts_of(stack: StackAddresses, kb: str) -> list[str]:
     database = await asyncpg.connect(stack.postgres_dsn)
     try:
-        rows = await database.fetch("SELECT content FROM chunks WHERE kb_id = $1 ORDER BY id", kb)
+        rows = await database.fetch("SELECT id, content, header FROM chunks WHERE kb_id = $1 ORDER BY id", kb)
     finally:
         await database.close()
-    return [row["content"] for row in rows]
+    return [PendingChunk(**row).text for row in rows]
 
 
 async def bench(rounds: int, count: int) -> None:

@@ -109,6 +109,7 @@ CREATE TABLE public.chunks (
     live boolean NOT NULL,
     tsv tsvector GENERATED ALWAYS AS (to_tsvector('english'::regconfig, content)) STORED NOT NULL,
     bm25 public.sparsevec,
+    header text DEFAULT ''::text NOT NULL,
     CONSTRAINT chunks_check CHECK (((kind = 'document_chunk'::text) = (document_id IS NOT NULL))),
     CONSTRAINT chunks_check1 CHECK (((document_id IS NULL) = (kb_id IS NULL))),
     CONSTRAINT chunks_content_sha256_check CHECK ((octet_length(content_sha256) = 32)),
@@ -667,4 +668,5 @@ INSERT INTO public.schema_migrations (version) VALUES
     ('20261130173000'),
     ('20261130173100'),
     ('20261130181000'),
+    ('20261130182000'),
     ('20261130183000');

@@ -39,7 +39,7 @@ async def embed_chunks(batch: Sequence[ReadyChunks], *, encoder: TextEncoder, st
     pending = await store.pending(batch)
     vectors = np.empty((0, encoder.dimensions), np.float32)
     if pending:
-        vectors = (await encoder.encode_in_background([chunk.content for chunk in pending])).vectors
+        vectors = (await encoder.encode_in_background([chunk.text for chunk in pending])).vectors
         check_vectors(vectors, dimensions=encoder.dimensions)
     # Also with nothing pending: a batch that came twice may be what completes a document.
     return await store.store(batch, [chunk.id for chunk in pending], vectors)

@@ -52,13 +52,14 @@ class VectorStore(Protocol):
     """
 
     async def pending(self, batch: Sequence[ReadyChunks]) -> list[PendingChunk]:
-        """Those of `batch` that are of their source's newest revision and have no vector, nor one to reuse."""
+        """Those of `batch` that are of their source's newest revision and have no vector, nor one that may be
+        reused."""
         ...
 
     async def store(self, batch: Sequence[ReadyChunks], chunk_ids: Sequence[UUID], vectors: Vectors) -> Stored:
         """Writes one vector for each of `chunk_ids` and advances the sources of `batch`.
 
-        Those of its chunks whose text an older revision has a vector for get that one.
+        Those of its chunks that an older revision has a vector for get that one, unless it is to be computed.
 
         Chunks that are gone or superseded by now are left out. A source whose chunks all have vectors goes
         live, and its older revisions go, in the same transaction.

@@ -10,6 +10,7 @@ from uuid import UUID
 from kbmesh.auth import Principal
 from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ChunkDraft
+from services.ingest.domain.headers import Origin
 from services.ingest.domain.models import (
     Channel,
     Chunk,
@@ -122,6 +123,19 @@ class Documents(Protocol):
     ) -> list[UUID]:
         """New revisions of up to `limit` documents of a knowledge base, in order of id, from behind `after`."""
 
+    async def reembed(
+        self, principal: Principal, document_id: UUID, seen: Collection[str] | None = None
+    ) -> Document | None:
+        """A new revision of the newest one's chunks, whose vectors are to be computed; None: no document to see.
+
+        PreconditionFailed: it is none of the versions in `seen`. Conflict: no chunks are stored.
+        """
+
+    async def reembed_batch(
+        self, principal: Principal, kb_id: UUID, *, after: UUID | None, limit: int
+    ) -> list[tuple[UUID, bool]]:
+        """The same for up to `limit` documents, as reprocess_batch; False beside those without chunks."""
+
     async def cancel(self, principal: Principal, document_id: UUID) -> Document | None:
         """Calls off the newest revision if it is still under way; the document as it then is, or None."""
 
@@ -199,8 +213,8 @@ class Search(Protocol):
 
 
 class Extractor(Protocol):
-    async def extract(self, path: Path, content_type: ContentType) -> list[ChunkDraft]:
-        """Chunks of a file in reading order. Raises ExtractionFailed or UnsupportedType."""
+    async def extract(self, path: Path, content_type: ContentType, origin: Origin) -> list[ChunkDraft]:
+        """Chunks of a file in reading order, with their headers. Raises ExtractionFailed or UnsupportedType."""
 
 
 class Chunker(Protocol):

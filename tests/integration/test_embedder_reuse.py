@@ -67,6 +67,17 @@ async def test_a_text_that_an_older_revision_has_gets_its_vector(pool: Pool, sto
     assert await live_chunks(pool, new) == set(new.chunk_ids)
 
 
+async def test_a_text_under_another_header_is_embedded_anew_and_read_with_it(
+    pool: Pool, store: PostgresVectorStore
+) -> None:
+    old = await add_document(pool, "same", "moved")
+    await embed(store, old)
+    new = await add_revision(pool, old, "same", "moved")
+    await pool.execute("UPDATE chunks SET header = 'File: b.md' WHERE id = $1", new.chunk_ids[1])
+    assert [chunk.text for chunk in await store.pending([new.ready])] == ["File: b.md\n\nmoved"]
+    assert await embed(store, new, new.chunk_ids[1:]) == Stored(vectors=1, reused=1, documents_ready=1)
+
+
 async def test_only_the_chunks_of_the_batch_are_reused(pool: Pool, store: PostgresVectorStore) -> None:
     old = await add_document(pool, "a", "b")
     await embed(store, old)

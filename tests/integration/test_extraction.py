@@ -12,9 +12,11 @@ from fpdf import FPDF
 
 from kbmesh.errors import KbmeshError, Unavailable
 from kbmesh.models import bundled_model_path
+from kbmesh.provenance import Category
 from services.ingest.adapters.extraction import GIB, Child, ChildExtractor
 from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ExtractionFailed
+from services.ingest.domain.headers import Origin
 from tests.support.files import by_pandoc
 
 TOKENIZER = bundled_model_path() / "tokenizer.json"
@@ -52,11 +54,13 @@ async def test_a_warm_child_reads_its_first_pdf_quickly(extractor: ChildExtracto
         pdf.multi_cell(0, 6, f"This is page {page} of the report. " + "Rows are kept for seven years. " * 80)
     pdf.output(str(tmp_path / "a.pdf"))
     started = time.monotonic()
-    drafts = await extractor.extract(tmp_path / "a.pdf", ContentType.PDF)
+    origin = Origin("report 2026.pdf", Category.STRATEGY)
+    drafts = await extractor.extract(tmp_path / "a.pdf", ContentType.PDF, origin)
     assert time.monotonic() - started < 5
     assert [draft.ordinal for draft in drafts] == list(range(len(drafts)))
     assert {draft.page for draft in drafts} == {1, 2}
     assert all(draft.token_count <= 510 for draft in drafts)
+    assert all(draft.header.startswith("File: report 2026.pdf\nCategory: strategy") for draft in drafts)
 
 
 async def test_errors_of_a_file_cross_the_process_boundary(extractor: ChildExtractor, tmp_path: Path) -> None:

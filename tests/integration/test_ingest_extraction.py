@@ -16,6 +16,7 @@ from services.ingest.adapters.directory import DirectoryStore
 from services.ingest.adapters.postgres import PostgresDocuments, PostgresKnowledgeBases
 from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ChunkDraft, ExtractionFailed
+from services.ingest.domain.headers import Origin
 from services.ingest.domain.models import Document, OwnerType, Removed, Status
 from services.ingest.handlers.documents import UploadForm, UploadLimits, delete_document, upload_document
 from services.ingest.handlers.extraction import extract_document, give_up_document
@@ -34,7 +35,7 @@ class GivenExtractor:
     answer: list[ChunkDraft] | Exception
     during: list[Interruption] = field(default_factory=list)
 
-    async def extract(self, path: Path, content_type: ContentType) -> list[ChunkDraft]:
+    async def extract(self, path: Path, content_type: ContentType, origin: Origin) -> list[ChunkDraft]:
         assert path.read_bytes()
         for interruption in self.during:
             await interruption()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -18,6 +19,7 @@ from services.ingest.adapters.splitter import TokenizerSplitter
 from services.ingest.domain.chunking import MAX_CHUNK_CHARS, chunk
 from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ChunkDraft
+from services.ingest.domain.headers import Origin, compose_header
 from tests.support.consuming import FAST, running, serial
 from tests.support.documents import upload
 from tests.support.files import pdf_with_nul
@@ -56,8 +58,9 @@ async def pipeline(pool: Pool, store_dir: Path) -> Pipeline:
 class WholeExtractor:
     """All of extraction, in this process."""
 
-    async def extract(self, path: Path, content_type: ContentType) -> list[ChunkDraft]:
-        return chunk(unstructured.extract(path, content_type), SPLITTER)
+    async def extract(self, path: Path, content_type: ContentType, origin: Origin) -> list[ChunkDraft]:
+        header = partial(compose_header, origin, SPLITTER)
+        return chunk(unstructured.extract(path, content_type), SPLITTER, header)
 
 
 class PoisonedExtractor(ParagraphExtractor):
@@ -65,11 +68,11 @@ class PoisonedExtractor(ParagraphExtractor):
 
     tries = 0
 
-    async def extract(self, path: Path, content_type: ContentType) -> list[ChunkDraft]:
+    async def extract(self, path: Path, content_type: ContentType, origin: Origin) -> list[ChunkDraft]:
         if b"poison" in path.read_bytes():
             self.tries += 1
             raise RuntimeError("nobody foresaw this")
-        return await super().extract(path, content_type)
+        return await super().extract(path, content_type, origin)
 
 
 async def test_identical_bytes_uploaded_twice_in_parallel_are_one_live_document_and_neither_call_is_lost(

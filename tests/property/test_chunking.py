@@ -1,7 +1,7 @@
 """Chunks of generated documents, measured with the bundled model's own tokenizer."""
 
 import re
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 
 import pytest
@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from kbmesh.models import bundled_model_path
+from kbmesh.provenance import Category
 from services.ingest.adapters.splitter import TokenizerSplitter
 from services.ingest.domain.chunking import MAX_CHUNK_CHARS, chunk
 from services.ingest.domain.extraction import Block, ChunkDraft, ExtractedDocument, Part, assemble
+from services.ingest.domain.headers import MAX_TOKENS, Origin, compose_header
 
 TOKENIZER = bundled_model_path() / "tokenizer.json"
 LATIN_WORD = re.compile(r"[a-zA-Zà-ÿ0-9]+")
@@ -120,6 +122,7 @@ def test_a_chunk_is_the_text_under_its_span_and_chunking_is_deterministic(docume
 def test_no_chunk_is_longer_than_the_model_reads(document: ExtractedDocument) -> None:
     for draft in cut(document):
         assert len(plain_tokenizer().encode(draft.content).ids) <= 512
+        assert len(draft.content) <= MAX_CHUNK_CHARS
         assert draft.token_count == len(plain_tokenizer().encode(draft.content, add_special_tokens=False).ids)
 
 
@@ -156,24 +159,25 @@ def test_chunks_move_on_and_repeat_no_more_than_the_overlap(document: ExtractedD
 def test_a_table_is_whole_where_it_fits_and_alone_where_it_does_not(document: ExtractedDocument) -> None:
     drafts = cut(document)
     under_heading = 0
+    under_heading_start = None
     for block in document.blocks:
         if block.kind == "heading":
             under_heading += splitter(512).count(document.text[block.start : block.end])
+            under_heading_start = block.start if under_heading_start is None else under_heading_start
             continue
         if block.kind == "table":
             size = under_heading + splitter(512).count(document.text[block.start : block.end])
             touching = [d for d in drafts if d.char_start < block.end and d.char_end > block.start]
-            # Where a few words are thousands of characters long, the limit in characters comes first.
-            tokens_decide = touching[-1].char_end - touching[0].char_start <= MAX_CHUNK_CHARS
-            if size <= splitter(512).limit and tokens_decide:
+            characters = block.end - (block.start if under_heading_start is None else under_heading_start)
+            if size <= splitter(512).limit and characters <= MAX_CHUNK_CHARS:
                 assert len(touching) == 1
-            if len(touching) > 1 and tokens_decide:
+            if len(touching) > 1:
                 assert not any(
                     other.kind == "text" and draft.char_start < other.end and draft.char_end > other.start
                     for draft in touching
                     for other in document.blocks
                 )
-        under_heading = 0
+        under_heading, under_heading_start = 0, None
 
 
 @thorough
@@ -188,6 +192,48 @@ def test_a_heading_opens_a_chunk_or_joins_a_small_one_and_stays_with_its_text(do
                 assert count(document.text[draft.char_start : heading.start]) < quarter
             if heading.end == draft.char_end and heading in following:
                 assert following[heading] in headings
+
+
+origins = st.builds(
+    Origin,
+    st.one_of(
+        st.just("data_dictionary.md"),
+        st.text(min_size=1, max_size=255),
+        st.text("a_-1", min_size=200, max_size=255),
+    ),
+    st.sampled_from(Category),
+)
+
+
+@thorough
+@given(documents, origins)
+def test_a_chunk_and_its_header_are_together_no_longer_than_the_model_reads(
+    document: ExtractedDocument, origin: Origin
+) -> None:
+    for draft in chunk(document, splitter(512), partial(compose_header, origin, splitter(512))):
+        assert len(plain_tokenizer().encode(f"{draft.header}\n\n{draft.content}").ids) <= 512
+        assert splitter(512).count(draft.header) <= MAX_TOKENS
+        assert draft.content.strip()
+        assert draft.content == document.text[draft.char_start : draft.char_end]
+
+
+def test_a_change_of_one_line_or_of_one_heading_leaves_the_other_chunks_and_headers_as_they_were() -> None:
+    def read(parts: list[Part]) -> set[tuple[str, str]]:
+        origin = Origin("handbook.md", Category.GOVERNANCE_POLICY)
+        drafts = chunk(assemble(parts), splitter(512), partial(compose_header, origin, splitter(512)))
+        return {(draft.header, draft.content) for draft in drafts}
+
+    def section(n: int, title: str = "Retention of orders") -> list[Part]:
+        lines = "\n\n".join(f"Rule {n}.{m}: the rows of region {m * n} are kept for {n} years." for m in range(60))
+        return [Part("heading", f"{title} {n}", level=2), Part("text", lines)]
+
+    parts = [part for n in range(40) for part in section(n)]
+    before = read(parts)
+    assert len(before) > 100
+    edited = [*parts[:41], Part("text", parts[41].text.replace("Rule 20.7:", "Rule 20.7, new:")), *parts[42:]]
+    assert 1 <= len(read(edited) - before) <= 4
+    renamed = [*parts[:40], *section(20, "How long the orders of all customers are kept here"), *parts[42:]]
+    assert 1 <= len(read(renamed) - before) <= 4
 
 
 @thorough

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from services.ingest.adapters.directory import DirectoryStore
 from services.ingest.adapters.postgres import PostgresDocuments
 from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ChunkDraft
+from services.ingest.domain.headers import Origin
 from services.ingest.entrypoints.kafka import DocumentEvents
 from services.ingest.ports import Extractor
 from tests.support.documents import drafts
@@ -29,10 +31,14 @@ SPACE = Space("test-model", 8)
 
 
 class ParagraphExtractor:
-    """A chunk per paragraph."""
+    """A chunk per paragraph; if `headed`, the model reads the file name and the category ahead of it."""
 
-    async def extract(self, path: Path, content_type: ContentType) -> list[ChunkDraft]:
-        return drafts(*path.read_text().strip().split("\n\n"))
+    headed = False
+
+    async def extract(self, path: Path, content_type: ContentType, origin: Origin) -> list[ChunkDraft]:
+        found = drafts(*path.read_text().strip().split("\n\n"))
+        header = f"{origin.filename}, {origin.category}" if self.headed else ""
+        return [replace(draft, header=header) for draft in found]
 
 
 class CountingEncoder:
@@ -59,8 +65,9 @@ class Pipeline:
         self._pool = pool
         self._topics = topics
         self._last = 0
+        self.extractor = ParagraphExtractor()
         self.extraction = DocumentEvents(
-            PostgresDocuments(pool, topics), DirectoryStore(store_dir), extractor or ParagraphExtractor()
+            PostgresDocuments(pool, topics), DirectoryStore(store_dir), extractor or self.extractor
         )
         self.vectors = PostgresVectorStore(pool, SPACE, status_topic=topics.status)
         self.encoder = CountingEncoder()

@@ -14,7 +14,7 @@ from tests.support.documents import drafts, extract, upload
 from tests.support.gateway import bearer, client_of, make_gateway, stored_files
 
 ALICE, BOB = UUID(int=1), UUID(int=2)
-CHANGES = [("DELETE", ""), ("POST", "/reprocess")]
+CHANGES = [("DELETE", ""), ("POST", "/reprocess"), ("POST", "/reembed")]
 
 
 @pytest.fixture
@@ -59,8 +59,9 @@ async def test_a_document_that_the_caller_has_is_not_sent_again(http: httpx.Asyn
 @pytest.mark.parametrize(("method", "action"), CHANGES)
 @pytest.mark.parametrize("condition", ["{tag}", "W/{tag}", '"x", {tag}', "*"])
 async def test_a_change_goes_through_for_the_state_that_was_seen(
-    http: httpx.AsyncClient, path: str, method: str, action: str, condition: str
+    http: httpx.AsyncClient, pool: Pool, path: str, method: str, action: str, condition: str
 ) -> None:
+    await extract(pool, path.removeprefix("/documents/"), 1, drafts("one"))
     tag = (await http.get(path)).headers["etag"]
     answer = await http.request(method, path + action, headers={"If-Match": condition.format(tag=tag)})
     assert answer.is_success, answer.text

@@ -33,8 +33,10 @@ async def test_reprocessing_and_cancelling_take_the_role_of_an_editor(
 
         for path in (
             f"/documents/{document}/reprocess",
+            f"/documents/{document}/reembed",
             f"/documents/{document}/cancel",
             f"/knowledge-bases/{kb}/reprocess",
+            f"/knowledge-bases/{kb}/reembed",
         ):
             answer = await http.post(path, headers=caller)
             assert answer.status_code == status, path

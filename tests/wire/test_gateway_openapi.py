@@ -54,6 +54,7 @@ def test_conditions_and_keys_are_documented(operations: dict[str, Any]) -> None:
         ("GET /documents/{document_id}/content", "if-none-match", "304"),
         ("DELETE /documents/{document_id}", "if-match", "412"),
         ("POST /documents/{document_id}/reprocess", "if-match", "412"),
+        ("POST /documents/{document_id}/reembed", "if-match", "412"),
     ]:
         assert header in {parameter["name"] for parameter in operations[name]["parameters"]}, name
         assert status in operations[name]["responses"], name

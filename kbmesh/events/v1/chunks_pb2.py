@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dkbmesh/events/v1/chunks.proto\x12\x10kbmesh.events.v1\"S\n\x0b\x43hunksReady\x12\x11\n\tchunk_ids\x18\x01 \x03(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x11\n\tsource_id\x18\x03 \x01(\t\x12\x10\n\x08revision\x18\x04 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dkbmesh/events/v1/chunks.proto\x12\x10kbmesh.events.v1\"f\n\x0b\x43hunksReady\x12\x11\n\tchunk_ids\x18\x01 \x03(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x11\n\tsource_id\x18\x03 \x01(\t\x12\x10\n\x08revision\x18\x04 \x01(\x03\x12\x11\n\trecompute\x18\x05 \x01(\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,5 +32,5 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kbmesh.events.v1.chunks_pb2
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_CHUNKSREADY']._serialized_start=51
-  _globals['_CHUNKSREADY']._serialized_end=134
+  _globals['_CHUNKSREADY']._serialized_end=153
 # @@protoc_insertion_point(module_scope)

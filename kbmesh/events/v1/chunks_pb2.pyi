@@ -31,11 +31,14 @@ class ChunksReady(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     SOURCE_ID_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    RECOMPUTE_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """What the chunks are, for instance "document_chunk" or "skill_chunk"."""
     source_id: _builtins.str
     """The document_id of a document chunk, else the producer's own id."""
     revision: _builtins.int
+    recompute: _builtins.bool
+    """The model is to compute their vectors even where an older revision has one for the same text."""
     @_builtins.property
     def chunk_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """At most 32 ids (UUID) of one source and revision, in document order."""
@@ -47,10 +50,11 @@ class ChunksReady(_message.Message):
         kind: _builtins.str = ...,
         source_id: _builtins.str = ...,
         revision: _builtins.int = ...,
+        recompute: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_ids", b"chunk_ids", "kind", b"kind", "revision", b"revision", "source_id", b"source_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_ids", b"chunk_ids", "kind", b"kind", "recompute", b"recompute", "revision", b"revision", "source_id", b"source_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -34,8 +34,8 @@ class DocumentUploaded(_message.Message):
     document_id: _builtins.str
     kb_id: _builtins.str
     revision: _builtins.int
-    """Starts at 1 and grows by one with each upload of the same name or request to reprocess; older
-    ones are superseded.
+    """Starts at 1 and grows by one with each upload of the same name or request to reprocess or
+    re-embed; older ones are superseded.
     """
     storage_key: _builtins.str
     """Where the bytes of this revision are in the object store."""

@@ -173,8 +173,9 @@ class PostgresVectorStore:
 
     async def pending(self, batch: Sequence[ReadyChunks]) -> list[PendingChunk]:
         ids = [chunk_id for ready in batch for chunk_id in ready.chunk_ids]
+        recompute = [chunk_id for ready in batch if ready.recompute for chunk_id in ready.chunk_ids]
         async with connection(self._pool) as conn:
-            return [PendingChunk(row["id"], row["content"]) for row in await conn.fetch(self._pending, ids)]
+            return [PendingChunk(**row) for row in await conn.fetch(self._pending, ids, recompute)]
 
     async def store(self, batch: Sequence[ReadyChunks], chunk_ids: Sequence[UUID], vectors: Vectors) -> Stored:
         async with transaction(self._pool) as conn:
@@ -184,8 +185,8 @@ class PostgresVectorStore:
             inserted = await conn.execute(
                 self._insert, *_columns(newest), chunk_ids, [Vector(vector) for vector in vectors]
             )
-            announced = [chunk_id for ready in batch for chunk_id in ready.chunk_ids]
-            reused = await conn.execute(self._reuse, *_columns(newest), announced)
+            reusing = [chunk_id for ready in batch if not ready.recompute for chunk_id in ready.chunk_ids]
+            reused = await conn.execute(self._reuse, *_columns(newest), reusing)
             embedded = {
                 Source(row["kind"], row["source_id"], row["revision"]): row["embedded"]
                 for row in await conn.fetch(self._count, *_columns(newest))

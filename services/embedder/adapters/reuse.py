@@ -8,20 +8,20 @@ from typing import Final
 _TWIN: Final = """
 FROM chunks older JOIN {table} known ON known.chunk_id = older.id
 WHERE (older.kind, older.source_id, older.content_sha256) = (c.kind, c.source_id, c.content_sha256)
-  AND older.revision < c.revision
+  AND older.header = c.header AND older.revision < c.revision
 """
-"""An older revision's chunk of the same text that has its vector. It stays at least until `c` has one too, or is
-superseded: older chunks go with the swap, and that waits for the last vector."""
+"""An older revision's chunk that reads the same to the model and has its vector. It stays at least until `c` has
+one too, or is superseded: older chunks go with the swap, and that waits for the last vector."""
 
 PENDING: Final = f"""
-SELECT c.id, c.content
+SELECT c.id, c.content, c.header
 FROM chunks c
 LEFT JOIN documents d ON d.id = c.document_id
 LEFT JOIN records r ON (r.kind, r.source_id) = (c.kind, c.source_id) AND r.deleted_at IS NULL
 WHERE c.id = ANY ($1::uuid[])
   AND c.revision = coalesce(d.revision, r.revision)
   AND NOT EXISTS (SELECT FROM {{table}} v WHERE v.chunk_id = c.id)
-  AND NOT EXISTS (SELECT {_TWIN})
+  AND (c.id = ANY ($2::uuid[]) OR NOT EXISTS (SELECT {_TWIN}))
 """  # noqa: S608 - put together from constants
 
 REUSE_VECTORS: Final = f"""

@@ -17,6 +17,8 @@ class ReadyChunks:
 
     source: Source
     chunk_ids: tuple[UUID, ...]
+    recompute: bool = False
+    """The model computes their vectors, whatever older revisions have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,12 @@ class PendingChunk:
 
     id: UUID
     content: str
+    header: str = ""
+
+    @property
+    def text(self) -> str:
+        """What the model reads."""
+        return f"{self.header}\n\n{self.content}" if self.header else self.content
 
 
 @dataclass(frozen=True, slots=True)

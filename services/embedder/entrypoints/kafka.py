@@ -88,7 +88,7 @@ def read_message(message: Message) -> ReadyChunks:
         source_id = str(UUID(event.source_id)) if event.kind == DOCUMENT_CHUNK else event.source_id
     except ValueError:
         raise Poison("an id is not a UUID", code="bad_id") from None
-    return ReadyChunks(Source(event.kind, source_id, event.revision), chunk_ids)
+    return ReadyChunks(Source(event.kind, source_id, event.revision), chunk_ids, event.recompute)
 
 
 def _chunk_count(message: Message) -> int:

@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
@@ -15,9 +15,10 @@ import anyio
 from anyio import BrokenWorkerProcess, CapacityLimiter, to_process
 
 from kbmesh.errors import Unavailable
-from services.ingest.domain.chunking import chunk
+from services.ingest.domain.chunking import chunk, no_header
 from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ChunkDraft, ExtractionFailed
+from services.ingest.domain.headers import Origin, compose_header
 
 if TYPE_CHECKING:
     from services.ingest.adapters.splitter import TokenizerSplitter
@@ -77,12 +78,19 @@ class ChildExtractor:
         async with self._turn:
             await self._warm()
 
-    async def extract(self, path: Path, content_type: ContentType) -> list[ChunkDraft]:
-        """The chunks of a file; none if it holds no text. Raises ExtractionFailed, UnsupportedType."""
+    async def extract(
+        self, path: Path, content_type: ContentType, origin: Origin | None = None
+    ) -> list[ChunkDraft]:
+        """The chunks of a file, with headers if its `origin` is told; none if it holds no text.
+
+        Raises ExtractionFailed, UnsupportedType.
+        """
         async with self._turn:
             # The time to load libraries after a lost process is not the next document's fault.
             await self._warm()
-            return await self._child.run(_extract, path, content_type, self._tokenizer_path, timeout=self._timeout)
+            return await self._child.run(
+                _extract, path, content_type, origin, self._tokenizer_path, timeout=self._timeout
+            )
 
     async def _warm(self) -> None:
         try:
@@ -138,10 +146,14 @@ def _warm(tokenizer_path: Path) -> None:
     _splitter(tokenizer_path)
 
 
-def _extract(path: Path, content_type: ContentType, tokenizer_path: Path) -> list[ChunkDraft]:
+def _extract(
+    path: Path, content_type: ContentType, origin: Origin | None, tokenizer_path: Path
+) -> list[ChunkDraft]:
     from services.ingest.adapters import unstructured
 
-    return chunk(unstructured.extract(path, content_type), _splitter(tokenizer_path))
+    splitter = _splitter(tokenizer_path)
+    header = partial(compose_header, origin, splitter) if origin else no_header
+    return chunk(unstructured.extract(path, content_type), splitter, header)
 
 
 @lru_cache(maxsize=1)

@@ -15,7 +15,7 @@ _WORD_START = re.compile(r"\s+")
 
 
 class TokenizerSplitter:
-    """Chunks of at most `max_tokens`, the special tokens that the model adds included.
+    """`limit` leaves room in `max_tokens` for the special tokens that the model adds.
 
     A chunk that goes on from another begins with up to `overlap` tokens of it, from the start of a sentence
     where one starts there, else of a word.
@@ -33,10 +33,10 @@ class TokenizerSplitter:
     def count(self, text: str) -> int:
         return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
-    def split(self, text: str, room: int) -> list[Span]:
+    def split(self, text: str, room: int, limit: int) -> list[Span]:
         # The library overlaps by whole units only, so by nothing at all where paragraphs are longer than the
         # overlap: it cuts with room to spare here, and the room is filled from the chunk before.
-        usual = self.limit - self._overlap
+        usual = limit - self._overlap
         spans = self._pieces(text, 0, min(room, usual))
         if room < usual and len(spans) > 1:
             spans = spans[:1] + self._pieces(text, spans[1][0], usual)

@@ -5,8 +5,9 @@ is open is still small and of the same or a higher section, and always stays wit
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 from typing import Protocol
 
@@ -17,6 +18,9 @@ Span = tuple[int, int]
 # No text of real words comes near it; what the model has no token for can be of any length and count as one.
 MAX_CHUNK_CHARS = 10_000
 
+# The room for a header is reserved in steps of so many tokens, so that a small change of one moves no cuts.
+_HEADER_STEP = 8
+
 
 class Splitter(Protocol):
     """Measures and cuts text in the tokens of the embedding model, its special tokens left out.
@@ -26,24 +30,42 @@ class Splitter(Protocol):
 
     @property
     def limit(self) -> int:
-        """Tokens that one chunk may hold."""
+        """Tokens that the model reads."""
 
     def count(self, text: str) -> int: ...
 
-    def split(self, text: str, room: int) -> list[Span]:
+    def split(self, text: str, room: int, limit: int) -> list[Span]:
         """Spans in code points: the first of at most `room` tokens, the others of at most `limit`. They move on
         in order, overlap a little, and together cover all but white space; a cut is inside a word only where
         the word alone is over the limit."""
 
 
-def chunk(document: ExtractedDocument, splitter: Splitter) -> list[ChunkDraft]:
+def no_header(_: tuple[str, ...]) -> str:
+    return ""
+
+
+def chunk(
+    document: ExtractedDocument, splitter: Splitter, header: Callable[[tuple[str, ...]], str] = no_header
+) -> list[ChunkDraft]:
     """The chunks of a document in reading order, of at most MAX_CHUNK_CHARS; none for a document without text
-    or with nothing in it that the model can read (marks of writing direction)."""
-    starts = [block.start for block in document.blocks]
+    or with nothing in it that the model can read (marks of writing direction).
+
+    `header` makes of the headings in force where a chunk begins what the model reads ahead of it, together with
+    it and a blank line at most `splitter.limit` tokens.
+    """
+
+    @cache
+    def headed(headings: tuple[str, ...]) -> tuple[str, int]:
+        """A header, and the tokens that are left for the content."""
+        text = header(headings)
+        reserved = splitter.count(f"{text}\n\n") if text else 0
+        return text, splitter.limit - -(-reserved // _HEADER_STEP) * _HEADER_STEP
+
     paths = list(_heading_paths(document))
+    cutter = _Cutter(document, splitter, [headed(path)[1] for path in paths])
     drafts: list[ChunkDraft] = []
-    for start, end in _bounded(document.text, splitter, _Cutter(document, splitter).cut()):
-        first = bisect_right(starts, start) - 1
+    for start, end in cutter.cut():
+        first = cutter.block_at(start)
         content = document.text[start:end]
         if not (tokens := splitter.count(content)):
             continue
@@ -56,27 +78,10 @@ def chunk(document: ExtractedDocument, splitter: Splitter) -> list[ChunkDraft]:
                 token_count=tokens,
                 page=document.blocks[first].page,
                 headings=paths[first],
+                header=headed(paths[first])[0],
             )
         )
     return drafts
-
-
-def _bounded(text: str, splitter: Splitter, spans: Iterable[Span]) -> Iterator[Span]:
-    """Spans over the limit in characters are cut, and what follows one begins where it ends."""
-    covered = 0
-    for start, end in spans:
-        begin = _skip_space(text, max(start, covered), end)
-        covered = end if end - begin > MAX_CHUNK_CHARS else 0
-        while end - begin > MAX_CHUNK_CHARS:
-            piece = text[begin : begin + MAX_CHUNK_CHARS]
-            # At white space if there is any; else a word is cut, and its end may count more tokens than the word.
-            piece = piece[: _last_space(piece)]
-            yield from ((begin + a, begin + b) for a, b in splitter.split(piece, splitter.limit))
-            begin = _skip_space(text, begin + len(piece), end)
-        if covered:
-            yield from ((begin + a, begin + b) for a, b in splitter.split(text[begin:end], splitter.limit))
-        elif begin < end:
-            yield begin, end
 
 
 def _skip_space(text: str, begin: int, end: int) -> int:
@@ -115,11 +120,13 @@ class _Open:
 
 
 class _Cutter:
-    def __init__(self, document: ExtractedDocument, splitter: Splitter) -> None:
+    def __init__(self, document: ExtractedDocument, splitter: Splitter, limits: list[int]) -> None:
+        """`limits`: the size that a chunk may have which begins in this block."""
         self._text = document.text
         self._blocks = document.blocks
+        self._starts = [block.start for block in document.blocks]
         self._splitter = splitter
-        self._limit = splitter.limit
+        self._limits = limits
         self._small = splitter.limit // 4
         self._open: _Open | None = None
         self._level = 0
@@ -135,17 +142,51 @@ class _Cutter:
                 yield from add(block)
         yield from self._close()
 
+    def block_at(self, position: int) -> int:
+        return bisect_right(self._starts, position) - 1
+
+    def _limit_at(self, position: int) -> int:
+        return self._limits[self.block_at(position)]
+
     def _kind(self, block: Block) -> BlockKind:
         # What is called a heading but is as long as a paragraph would crowd out the text it stands over.
-        if block.kind == "heading" and self._count(block.start, block.end) > self._small:
+        if block.kind == "heading" and self._size(block.start, block.end) > self._small:
             return "text"
         return block.kind
 
-    def _count(self, start: int, end: int) -> int:
-        return self._splitter.count(self._text[start:end])
+    def _size(self, start: int, end: int) -> int:
+        """In tokens, but never so few that a text within the limit had more than MAX_CHUNK_CHARS."""
+        tokens = self._splitter.count(self._text[start:end])
+        return max(tokens, -((start - end) * self._splitter.limit // MAX_CHUNK_CHARS))
 
-    def _split(self, start: int, end: int, room: int) -> list[Span]:
-        return [(start + a, start + b) for a, b in self._splitter.split(self._text[start:end], room)]
+    def _characters(self, size: int) -> int:
+        return size * MAX_CHUNK_CHARS // self._splitter.limit
+
+    def _split(self, start: int, end: int, room: int) -> Iterator[Span]:
+        """Spans within the limit, the first within `room`."""
+        # Prose may hold headings as long as paragraphs, so that not all of it is under the same.
+        limit = min(self._limits[self.block_at(start) : self.block_at(end - 1) + 1])
+        covered = start
+        for a, b in self._splitter.split(self._text[start:end], room, limit):
+            begin, stop = max(start + a, covered), start + b
+            too_long = stop - begin > self._characters(room)
+            if too_long or begin > start + a:
+                yield from self._split_by_characters(begin, stop, room, limit)
+            else:
+                yield begin, stop
+            # What follows an over-long span begins where it ends: few tokens can be a long overlap.
+            covered = _skip_space(self._text, stop, end) if too_long else start
+            room = limit
+
+    def _split_by_characters(self, begin: int, end: int, room: int, limit: int) -> Iterator[Span]:
+        while begin < end:
+            piece = self._text[begin : min(end, begin + self._characters(room))]
+            if begin + len(piece) < end:
+                piece = piece[: _last_space(piece)]
+            # Where a word is cut, its end may count more tokens than the word.
+            yield from ((begin + a, begin + b) for a, b in self._splitter.split(piece, room, limit))
+            begin = _skip_space(self._text, begin + len(piece), end)
+            room = limit
 
     def _close(self) -> Iterator[Span]:
         if self._open:
@@ -153,7 +194,8 @@ class _Cutter:
         self._open = None
 
     def _fits(self, start: int, end: int) -> bool:
-        return self._count(self._open.start if self._open else start, end) <= self._limit
+        begin = self._open.start if self._open else start
+        return self._size(begin, end) <= self._limit_at(begin)
 
     def _extend(self, start: int, end: int) -> None:
         """Adds text, not headings, to the open chunk."""
@@ -173,7 +215,7 @@ class _Cutter:
 
     def _ends_at(self, level: int, chunk: _Open) -> bool:
         """Whether `chunk` ends at a heading of `level`: it is large enough, or its own section is over."""
-        if self._count(chunk.start, chunk.end) >= self._small:
+        if self._size(chunk.start, chunk.end) >= self._small:
             return True
         return level < chunk.level and chunk.headings_start > chunk.start
 
@@ -181,7 +223,7 @@ class _Cutter:
         if self._fits(start, end):
             self._extend(start, end)
             return
-        if self._open and self._count(self._open.start, self._open.end) > self._limit // 2:
+        if self._open and self._size(self._open.start, self._open.end) > self._splitter.limit // 2:
             yield from self._close()
         # The first piece shares its chunk with what is open; the others have a chunk for themselves.
         for span in self._split(start, end, self._room(start)):
@@ -208,29 +250,32 @@ class _Cutter:
     def _pack_rows(self, table: Block) -> Iterator[Span]:
         """Whole rows, as many as fit in a chunk; the first chunk also takes the headings over the table."""
         room = self._room(table.start)
-        used = self._limit - room
+        left = room
+        done = table.start
         for start, end in self._rows(table, room):
-            tokens = self._count(start, end + 1)
-            if self._open and self._open.end > table.start and used + tokens > self._limit:
+            size = self._size(min(start, done), end)
+            if self._open and self._open.end > table.start and size > left:
                 yield from self._close()
-                used = 0
+                left = self._limit_at(start)
             self._extend(start, end)
-            used += tokens
+            left -= size
+            done = end
         yield from self._close()
 
     def _rows(self, table: Block, room: int) -> Iterator[Span]:
         start = table.start
         for row in self._text[table.start : table.end].split("\n"):
             end = start + len(row)
-            if self._count(start, end) > room:
+            if self._size(start, end) > room:
                 yield from self._split(start, end, room)
             elif row.strip():
                 yield start, end
             start = end + 1
 
     def _room(self, start: int) -> int:
-        """Tokens left in the open chunk for text that begins at `start`."""
-        return self._limit - (self._count(self._open.start, start) if self._open else 0)
+        """Size left in the open chunk for text that begins at `start`."""
+        begin = self._open.start if self._open else start
+        return self._limit_at(begin) - self._size(begin, start)
 
     def _trimmed_end(self, end: int) -> int:
         return len(self._text[:end].rstrip())

@@ -53,7 +53,8 @@ class ExtractedDocument:
 @dataclass(frozen=True, slots=True)
 class ChunkDraft:
     """`content` is `text[char_start:char_end]` of the document; `token_count` leaves out the model's special
-    tokens; `headings` are outermost first, as in force where the chunk begins."""
+    tokens; `headings` are outermost first, as in force where the chunk begins. `header` is what the model
+    reads ahead of the content."""
 
     ordinal: int
     content: str
@@ -62,6 +63,7 @@ class ChunkDraft:
     token_count: int
     page: int | None
     headings: tuple[str, ...]
+    header: str = ""
 
 
 def clean(text: str) -> str:

@@ -8,7 +8,7 @@ from uuid import NAMESPACE_OID, UUID, uuid5
 
 from kbmesh.provenance import Category, Tier
 from services.ingest.domain.content_type import ContentType
-from services.ingest.domain.extraction import ChunkDraft
+from services.ingest.domain.headers import Origin
 from services.ingest.domain.metadata import Metadata
 
 
@@ -156,7 +156,17 @@ class Revision:
     revision: int
     storage_key: str
     content_type: ContentType
+    origin: Origin
     tier: Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Reembedded:
+    """What becomes of the documents of a knowledge base when all are to have new vectors."""
+
+    documents: int
+    skipped: int
+    """Of whose newest revision no chunks are stored: it failed, is empty, or is yet to be extracted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +220,6 @@ class Record:
     """Over everything above but `revision`: equal means that nothing changed."""
 
 
-def chunk_id(kind: str, source_id: str, revision: int, draft: ChunkDraft) -> UUID:
+def chunk_id(kind: str, source_id: str, revision: int, ordinal: int) -> UUID:
     """The same chunk of the same revision has the same id however often it is written."""
-    return uuid5(NAMESPACE_OID, f"kbmesh:{kind}:{source_id}:{revision}:{draft.ordinal}")
+    return uuid5(NAMESPACE_OID, f"kbmesh:{kind}:{source_id}:{revision}:{ordinal}")

@@ -39,7 +39,7 @@ async def extract_document(
         path = Path(directory) / "original"
         try:
             await store.fetch(claimed.storage_key, path)
-            drafts = await extractor.extract(path, claimed.content_type)
+            drafts = await extractor.extract(path, claimed.content_type, claimed.origin)
         except NotFound:
             failure: KbmeshError = ExtractionFailed(OBJECT_MISSING_DETAIL, code="object_missing")
         except (ExtractionFailed, UnsupportedType) as error:

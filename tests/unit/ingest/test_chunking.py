@@ -14,11 +14,11 @@ class WordSplitter:
     def count(self, text: str) -> int:
         return len(text.split())
 
-    def split(self, text: str, room: int) -> list[Span]:
+    def split(self, text: str, room: int, limit: int) -> list[Span]:
         words = [match.span() for match in re.finditer(r"\S+", text)]
         spans = [(words[0][0], words[:room][-1][1])]
-        for first in range(room - 2, len(words) - 2, self.limit - 2):
-            piece = words[first : first + self.limit]
+        for first in range(room - 2, len(words) - 2, limit - 2):
+            piece = words[first : first + limit]
             spans.append((piece[0][0], piece[-1][1]))
         return spans
 

@@ -25,7 +25,7 @@ EVENTS: dict[str, Message] = {
         document_id=DOCUMENT, kb_id=KNOWLEDGE_BASE, revision=2, storage_key="kb/doc/2"
     ),
     "ChunksReady": chunks_pb2.ChunksReady(
-        chunk_ids=["c1", "c2"], kind="document_chunk", source_id=DOCUMENT, revision=300
+        chunk_ids=["c1", "c2"], kind="document_chunk", source_id=DOCUMENT, revision=300, recompute=True
     ),
     "RecordUpserted": records_pb2.RecordUpserted(
         kind="skill_chunk",
@@ -61,7 +61,7 @@ GOLDEN = {
     ),
     "ChunksReady": (
         "0a0263310a026332120e646f63756d656e745f6368756e6b1a2430313930643461302d303030302d373030302d383030"
-        "302d30303030303030303030303120ac02"
+        "302d30303030303030303030303120ac022801"
     ),
     "RecordUpserted": (
         "0a0b736b696c6c5f6368756e6b12096b70692f72756c6573180722074772c3b6c39f652a0552756c657330033a290a14"

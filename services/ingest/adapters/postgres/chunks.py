@@ -6,11 +6,13 @@ from typing import Any, Final
 from uuid import UUID
 
 from kbmesh.auth import Principal
+from kbmesh.messaging import Topics
 from kbmesh.postgres import Connection
 from kbmesh.postgres.access import OWN_OR_TEAMS, identity
 from kbmesh.provenance import DOCUMENT_CHUNK, Tier
+from services.ingest.adapters.postgres.events import enqueue_chunks_ready
 from services.ingest.domain.extraction import ChunkDraft
-from services.ingest.domain.models import Chunk, chunk_id
+from services.ingest.domain.models import Chunk, Revision, chunk_id
 
 SELECT_LIVE: Final = f"""
 SELECT c.id, c.revision, c.ordinal, c.content, c.metadata, c.token_count, c.tier
@@ -40,6 +42,32 @@ def _chunk(row: dict[str, Any]) -> Chunk:
     )
 
 
+async def store_chunks(
+    conn: Connection, topics: Topics, revision: Revision, drafts: Sequence[ChunkDraft], *, live: bool
+) -> None:
+    """Writes the chunks of a document and asks for their vectors."""
+    source_id = str(revision.document_id)
+    chunk_ids = await insert_chunks(
+        conn,
+        kind=DOCUMENT_CHUNK,
+        source_id=source_id,
+        revision=revision.revision,
+        drafts=drafts,
+        tier=revision.tier,
+        live=live,
+        kb_id=revision.kb_id,
+        document_id=revision.document_id,
+    )
+    await enqueue_chunks_ready(
+        conn,
+        topics,
+        kind=DOCUMENT_CHUNK,
+        source_id=source_id,
+        revision=revision.revision,
+        chunk_ids=chunk_ids,
+    )
+
+
 async def insert_chunks(
     conn: Connection,
     *,
@@ -55,7 +83,7 @@ async def insert_chunks(
     metadata: Mapping[str, object] | None = None,
 ) -> list[UUID]:
     """Writes the chunks of one revision in bulk; their ids, in order."""
-    ids = [chunk_id(kind, source_id, revision, draft) for draft in drafts]
+    ids = [chunk_id(kind, source_id, revision, draft.ordinal) for draft in drafts]
     rows = [
         {
             "id": id_,
@@ -65,6 +93,7 @@ async def insert_chunks(
             "document_id": document_id,
             "revision": revision,
             "ordinal": draft.ordinal,
+            "header": draft.header,
             "content": draft.content,
             "content_sha256": hashlib.sha256(draft.content.encode()).digest(),
             "token_count": draft.token_count,

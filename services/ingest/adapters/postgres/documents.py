@@ -4,18 +4,18 @@ from datetime import datetime
 from uuid import UUID
 
 from kbmesh.auth import Principal
+from kbmesh.errors import Conflict
 from kbmesh.messaging import Topics
-from kbmesh.postgres import Connection, Pool, connection, fetch_one, transaction
+from kbmesh.postgres import Pool, connection, fetch_one, transaction
 from kbmesh.postgres.access import identity
-from kbmesh.provenance import DOCUMENT_CHUNK, Category, Tier, default_tier
 from services.ingest.adapters.postgres.cancellation import cancel_revision
-from services.ingest.adapters.postgres.chunks import insert_chunks, select_chunks
-from services.ingest.adapters.postgres.events import enqueue_chunks_ready, enqueue_status
+from services.ingest.adapters.postgres.chunks import select_chunks, store_chunks
+from services.ingest.adapters.postgres.events import enqueue_status
+from services.ingest.adapters.postgres.reembedding import renew_vectors, renew_vectors_batch
 from services.ingest.adapters.postgres.registration import register_upload
 from services.ingest.adapters.postgres.removal import look_again, remove_documents
 from services.ingest.adapters.postgres.reprocessing import renew, renew_batch
-from services.ingest.adapters.postgres.rows import SELECT_VISIBLE, lock_visible, to_document
-from services.ingest.domain.content_type import ContentType
+from services.ingest.adapters.postgres.rows import SELECT_VISIBLE, lock_visible, to_document, to_revision
 from services.ingest.domain.extraction import ChunkDraft
 from services.ingest.domain.models import (
     IN_PROGRESS,
@@ -121,6 +121,24 @@ class PostgresDocuments:
         async with transaction(self._pool) as conn:
             return await renew_batch(conn, self._topics, principal, kb_id, after=after, limit=limit)
 
+    async def reembed(
+        self, principal: Principal, document_id: UUID, seen: Collection[str] | None = None
+    ) -> Document | None:
+        async with transaction(self._pool) as conn:
+            row = await lock_visible(conn, principal, document_id, seen)
+            if row is None:
+                return None
+            renewed = await renew_vectors(conn, self._topics, row)
+        if renewed is None:
+            raise Conflict("no text is stored of the newest revision: reprocess it", code="nothing_to_embed")
+        return to_document(renewed)
+
+    async def reembed_batch(
+        self, principal: Principal, kb_id: UUID, *, after: UUID | None, limit: int
+    ) -> list[tuple[UUID, bool]]:
+        async with transaction(self._pool) as conn:
+            return await renew_vectors_batch(conn, self._topics, principal, kb_id, after=after, limit=limit)
+
     async def cancel(self, principal: Principal, document_id: UUID) -> Document | None:
         async with transaction(self._pool) as conn:
             row = await lock_visible(conn, principal, document_id)
@@ -148,14 +166,7 @@ class PostgresDocuments:
             if row is None:
                 return None
             await enqueue_status(conn, self._topics, row)
-        return Revision(
-            document_id=row["id"],
-            kb_id=row["kb_id"],
-            revision=row["revision"],
-            storage_key=row["storage_key"],
-            content_type=ContentType(row["content_type"]),
-            tier=Tier(row["source_priority"] or default_tier(DOCUMENT_CHUNK, Category(row["category"]))),
-        )
+        return to_revision(row)
 
     async def save_chunks(self, revision: Revision, drafts: Sequence[ChunkDraft]) -> bool:
         async with transaction(self._pool) as conn:
@@ -175,7 +186,7 @@ class PostgresDocuments:
                 live_revision if drafts else None,
             )
             if drafts:
-                await self._insert(conn, revision, drafts, live=live_revision is None)
+                await store_chunks(conn, self._topics, revision, drafts, live=live_revision is None)
             row = await fetch_one(
                 conn,
                 """UPDATE documents
@@ -188,30 +199,6 @@ class PostgresDocuments:
             )
             await enqueue_status(conn, self._topics, row)
             return True
-
-    async def _insert(
-        self, conn: Connection, revision: Revision, drafts: Sequence[ChunkDraft], *, live: bool
-    ) -> None:
-        source_id = str(revision.document_id)
-        chunk_ids = await insert_chunks(
-            conn,
-            kind=DOCUMENT_CHUNK,
-            source_id=source_id,
-            revision=revision.revision,
-            drafts=drafts,
-            tier=revision.tier,
-            live=live,
-            kb_id=revision.kb_id,
-            document_id=revision.document_id,
-        )
-        await enqueue_chunks_ready(
-            conn,
-            self._topics,
-            kind=DOCUMENT_CHUNK,
-            source_id=source_id,
-            revision=revision.revision,
-            chunk_ids=chunk_ids,
-        )
 
     async def fail(self, document_id: UUID, revision: int, code: str, detail: str) -> bool:
         async with transaction(self._pool) as conn:

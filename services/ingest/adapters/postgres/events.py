@@ -60,7 +60,14 @@ async def enqueue_status(
 
 
 async def enqueue_chunks_ready(
-    conn: Connection, topics: Topics, *, kind: str, source_id: str, revision: int, chunk_ids: Sequence[UUID]
+    conn: Connection,
+    topics: Topics,
+    *,
+    kind: str,
+    source_id: str,
+    revision: int,
+    chunk_ids: Sequence[UUID],
+    recompute: bool = False,
 ) -> None:
     for start in range(0, len(chunk_ids), CHUNKS_PER_EVENT):
         event = chunks_pb2.ChunksReady(
@@ -68,5 +75,6 @@ async def enqueue_chunks_ready(
             kind=kind,
             source_id=source_id,
             revision=revision,
+            recompute=recompute,
         )
         await enqueue(conn, topics.chunks, source_id, event, source=SOURCE)

@@ -11,9 +11,10 @@ from kbmesh.auth import Principal
 from kbmesh.errors import PreconditionFailed
 from kbmesh.postgres import Connection
 from kbmesh.postgres.access import OWN_OR_TEAMS, identity
-from kbmesh.provenance import Category, Tier
+from kbmesh.provenance import DOCUMENT_CHUNK, Category, Tier, default_tier
 from services.ingest.domain.content_type import ContentType
-from services.ingest.domain.models import Document, Status
+from services.ingest.domain.headers import Origin
+from services.ingest.domain.models import Document, Revision, Status
 
 SELECT_VISIBLE: Final = (
     f"SELECT d.* FROM documents d JOIN knowledge_bases kb ON kb.id = d.kb_id WHERE {OWN_OR_TEAMS}"
@@ -34,6 +35,19 @@ def to_document(row: asyncpg.Record) -> Document:
         source_priority=row["source_priority"] and Tier(row["source_priority"]),
         metadata=json.loads(row["metadata"]),
         status=Status(row["status"]),
+    )
+
+
+def to_revision(row: asyncpg.Record) -> Revision:
+    category = Category(row["category"])
+    return Revision(
+        document_id=row["id"],
+        kb_id=row["kb_id"],
+        revision=row["revision"],
+        storage_key=row["storage_key"],
+        content_type=ContentType(row["content_type"]),
+        origin=Origin(row["filename"], category),
+        tier=Tier(row["source_priority"] or default_tier(DOCUMENT_CHUNK, category)),
     )
 
 

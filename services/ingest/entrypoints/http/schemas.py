@@ -84,7 +84,7 @@ class DocumentOut(BaseModel):
     status: Status
     error_code: str | None
     error_detail: str | None
-    revision: int = Field(description="Grows with each upload and each reprocessing.")
+    revision: int = Field(description="Grows with each upload, reprocessing and re-embedding.")
     live_revision: int | None = Field(description="What search sees.")
     chunk_count: int
     embedded_count: int
@@ -165,6 +165,13 @@ class UploadedFilesOut(BaseModel):
 
 class ReprocessedOut(BaseModel):
     documents: int
+
+
+class ReembeddedOut(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    documents: int
+    skipped: int = Field(description="No text is stored of them: failed, empty, or not extracted yet.")
 
 
 class LeftOut(BaseModel):
