@@ -31,8 +31,8 @@ down: setup ## Stop the stack that make up started in .kbmesh/
 	$(BIN)/python -m deploy.embedded down
 
 .PHONY: bench
-bench: setup ## Measure the pipeline against the bare model; JSON lines
-	$(BIN)/python -m deploy.embedded.bench
+bench: setup ## Measure the pipeline, extraction and uploads; JSON lines
+	$(BIN)/python -m deploy.embedded.benchmarks
 
 .PHONY: test
 test: setup ## Run the tests; they start the database and the broker they need

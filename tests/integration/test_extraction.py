@@ -1,5 +1,6 @@
 """The child process: what it yields, and that nothing in it can hurt the service."""
 
+import importlib
 import os
 import subprocess
 import time
@@ -61,6 +62,11 @@ async def test_a_warm_child_reads_its_first_pdf_quickly(extractor: ChildExtracto
     assert {draft.page for draft in drafts} == {1, 2}
     assert all(draft.token_count <= 510 for draft in drafts)
     assert all(draft.header.startswith("File: report 2026.pdf\nCategory: strategy") for draft in drafts)
+
+
+async def test_the_child_does_not_load_torch_which_is_half_a_gigabyte(extractor: ChildExtractor) -> None:
+    with pytest.raises(ModuleNotFoundError):
+        await extractor._child.run(importlib.import_module, "torch", timeout=30)
 
 
 async def test_errors_of_a_file_cross_the_process_boundary(extractor: ChildExtractor, tmp_path: Path) -> None:

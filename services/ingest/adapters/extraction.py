@@ -139,6 +139,8 @@ def _silent_stdout() -> Iterator[None]:
 
 
 def _warm(tokenizer_path: Path) -> None:
+    # spaCy loads torch where it is installed, half of the child's memory, and this work makes no use of it.
+    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # the documented way to forbid an import
     # Imported here because only the child may pay for it.
     from services.ingest.adapters import unstructured
 

@@ -1,16 +1,11 @@
-"""`make bench`: the whole pipeline, from HTTP to stored vectors, against the bare model on the same texts.
+"""The whole pipeline, from HTTP to stored vectors, against the bare model on the same texts.
 
-Rounds of both sides alternate in one run, since the speed of a machine drifts; the medians are compared. Figures
-are JSON lines {"metric": NAME, "value": NUMBER, ...} on stdout, all else goes to stderr.
+Rounds of both sides alternate in one run, since the speed of a machine drifts; the medians are compared.
 """
 
-import argparse
 import asyncio
-import json
 import random
-import re
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -18,30 +13,32 @@ from typing import Final
 
 import asyncpg
 import httpx
-import structlog
 
+from deploy.embedded.benchmarks.prose import sentences
+from deploy.embedded.benchmarks.report import log, report
 from deploy.embedded.stack import StackAddresses, StackOptions, running_stack
 from kbmesh.models import bundled_model_path
 from services.embedder.adapters.torch import TorchEncoder
 from services.embedder.domain.chunks import PendingChunk
 from services.embedder.domain.encoding import InputType, shortest_first
 
-EXAMPLES: Final = Path(__file__).parents[2] / "examples"
-SOURCES: Final = ("data_dictionary.md", "release_notes.txt", "industry_benchmark.md", "source/handbook.md")
+ROUNDS: Final = 5
+DOCUMENTS: Final = 80
 SLICE: Final = 8
 READY_TIMEOUT_S: Final = 600
 POLL_S: Final = 0.05
 UPLOADS_AT_ONCE: Final = 8
 
 
+def bench(*, quick: bool) -> None:
+    asyncio.run(_bench(1 if quick else ROUNDS, 20 if quick else DOCUMENTS))
+
+
 def make_documents(count: int, seed: int) -> list[str]:
     """Texts of mixed length: 1 to 60 sentences each, drawn from the example documents."""
-    prose = " ".join((EXAMPLES / source).read_text(encoding="utf-8") for source in SOURCES)
-    sentences = [
-        sentence for sentence in re.split(r"(?<=[.!?])\s+", " ".join(prose.split())) if len(sentence) > 20
-    ]
     chosen = random.Random(seed)  # noqa: S311 - the same texts in every run
-    return [" ".join(chosen.choices(sentences, k=chosen.randint(1, 60))) for _ in range(count)]
+    prose = sentences()
+    return [" ".join(chosen.choices(prose, k=chosen.randint(1, 60))) for _ in range(count)]
 
 
 async def run_pipeline(api: httpx.AsyncClient, documents: list[str]) -> tuple[float, str]:
@@ -92,7 +89,7 @@ async def texts_of(stack: StackAddresses, kb: str) -> list[str]:
     return [PendingChunk(**row).text for row in rows]
 
 
-async def bench(rounds: int, count: int) -> None:
+async def _bench(rounds: int, count: int) -> None:
     encoder = TorchEncoder(bundled_model_path())
     pipeline: list[float] = []
     bare: list[float] = []
@@ -116,27 +113,3 @@ async def bench(rounds: int, count: int) -> None:
     report("pipeline_chunks_per_s", statistics.median(pipeline), **figures)
     report("bare_encode_chunks_per_s", statistics.median(bare), **figures)
     report("pipeline_vs_bare_encode", statistics.median(ratios), spread=[min(ratios), max(ratios)], **figures)
-
-
-def report(metric: str, value: float, **figures: object) -> None:
-    print(json.dumps({"metric": metric, "value": round(value, 4), **figures}), flush=True)
-
-
-def log(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m deploy.embedded.bench", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--documents", type=int, default=80, help="of 1 to 60 sentences, in each round")
-    arguments = parser.parse_args()
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger("warning"),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
-    asyncio.run(bench(arguments.rounds, arguments.documents))
-
-
-if __name__ == "__main__":
-    main()

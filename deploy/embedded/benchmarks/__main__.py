@@ -1,0 +1,32 @@
+import argparse
+import importlib
+import sys
+from typing import Final
+
+import structlog
+
+NAMES: Final = ("pipeline", "extraction", "upload")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m deploy.embedded.benchmarks")
+    parser.add_argument(
+        "name", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all of them if none is given"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="smaller and once: shows that it works, measures little"
+    )
+    arguments = parser.parse_args()
+    if unknown := set(arguments.name) - set(NAMES):
+        parser.error(f"there is no {', '.join(sorted(unknown))}")
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger("warning"),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    for name in arguments.name or NAMES:
+        # Only now: the child process of the extractor begins as a copy of this module, without torch.
+        importlib.import_module(f"deploy.embedded.benchmarks.{name}").bench(quick=arguments.quick)
+
+
+if __name__ == "__main__":
+    main()
