@@ -16,6 +16,7 @@ from services.ingest.adapters.extraction import GIB, Child, ChildExtractor
 from services.ingest.domain.chunking import MAX_CHUNK_CHARS
 from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ChunkDraft
+from tests.support.files import looping_pdf
 
 TOKENIZER = bundled_model_path() / "tokenizer.json"
 TIMEOUT = 8.0
@@ -51,19 +52,6 @@ async def outcome(extractor: ChildExtractor, path: Path, content_type: ContentTy
     [draft] = await extractor.extract(next_one, ContentType.TEXT)
     assert draft.content == "Rows are kept."
     return result
-
-
-def looping_pdf(kids: bytes, parent: bytes) -> bytes:
-    return (
-        b"%PDF-1.4\n1 0 obj <</Type /Catalog /Pages 2 0 R>> endobj\n"
-        b"2 0 obj <</Type /Pages /Count 2 /Kids [" + kids + b"] /Parent " + parent + b">> endobj\n"
-        b"3 0 obj <</Type /Page /Parent 2 0 R /MediaBox [0 0 99 99] /Contents 6 0 R\n"
-        b"  /Resources <</Font <</F 5 0 R>>>>>> endobj\n"
-        b"4 0 obj <</Type /Pages /Count 1 /Kids [2 0 R] /Parent 2 0 R>> endobj\n"
-        b"5 0 obj <</Type /Font /Subtype /Type1 /BaseFont /Helvetica>> endobj\n"
-        b"6 0 obj <</Length 28>> stream\nBT /F 9 Tf 9 80 Td (Above) Tj ET\nendstream endobj\n"
-        b"trailer <</Root 1 0 R>>\nstartxref\n0\n%%EOF\n"
-    )
 
 
 @pytest.mark.parametrize("kids", [b"4 0 R 3 0 R", b"2 0 R 3 0 R", b"3 0 R 2 0 R 4 0 R"])

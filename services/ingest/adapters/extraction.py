@@ -64,10 +64,19 @@ class Child:
 
 
 class ChildExtractor:
-    """Turns files into chunks, one at a time; a second caller waits for its turn."""
+    """Turns files into chunks, one at a time; a second caller waits for its turn. Pages of a PDF without text are
+    read by OCR where its languages are given."""
 
-    def __init__(self, tokenizer_path: Path, *, timeout: float = 120.0, memory_bytes: int = 4 * GIB) -> None:
+    def __init__(
+        self,
+        tokenizer_path: Path,
+        *,
+        timeout: float = 120.0,
+        memory_bytes: int = 4 * GIB,
+        ocr_languages: str | None = None,
+    ) -> None:
         self._tokenizer_path = tokenizer_path
+        self._ocr_languages = ocr_languages
         self._timeout = timeout
         self._child = Child(memory_bytes=memory_bytes)
         self._turn = anyio.Lock()
@@ -82,7 +91,9 @@ class ChildExtractor:
         async with self._turn:
             # The time to load libraries after a lost process is not the next document's fault.
             await self._warm()
-            return await self._child.run(_extract, path, content_type, self._tokenizer_path, timeout=self._timeout)
+            return await self._child.run(
+                _extract, path, content_type, self._tokenizer_path, self._ocr_languages, timeout=self._timeout
+            )
 
     async def _warm(self) -> None:
         try:
@@ -138,10 +149,12 @@ def _warm(tokenizer_path: Path) -> None:
     _splitter(tokenizer_path)
 
 
-def _extract(path: Path, content_type: ContentType, tokenizer_path: Path) -> list[ChunkDraft]:
+def _extract(
+    path: Path, content_type: ContentType, tokenizer_path: Path, ocr_languages: str | None
+) -> list[ChunkDraft]:
     from services.ingest.adapters import unstructured
 
-    return chunk(unstructured.extract(path, content_type), _splitter(tokenizer_path))
+    return chunk(unstructured.extract(path, content_type, ocr_languages), _splitter(tokenizer_path))
 
 
 @lru_cache(maxsize=1)
