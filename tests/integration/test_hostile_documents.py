@@ -10,12 +10,13 @@ import pytest
 import pytest_asyncio
 from fpdf import FPDF
 
-from kbmesh.errors import KbmeshError
+from kbmesh.errors import KbmeshError, UnsupportedType
 from kbmesh.models import bundled_model_path
 from services.ingest.adapters.extraction import GIB, Child, ChildExtractor
 from services.ingest.domain.chunking import MAX_CHUNK_CHARS
-from services.ingest.domain.content_type import ContentType
+from services.ingest.domain.content_type import HEAD_BYTES, ContentType, sniff_head
 from services.ingest.domain.extraction import ChunkDraft
+from tests.data.make import FOLDER, Case, cases
 from tests.support.files import looping_pdf
 
 TOKENIZER = bundled_model_path() / "tokenizer.json"
@@ -52,6 +53,31 @@ async def outcome(extractor: ChildExtractor, path: Path, content_type: ContentTy
     [draft] = await extractor.extract(next_one, ContentType.TEXT)
     assert draft.content == "Rows are kept."
     return result
+
+
+@pytest.mark.parametrize("case", [*cases()], ids=lambda case: case.name)
+async def test_each_file_of_the_corpus_ends_as_its_script_says(
+    extractor: ChildExtractor, case: Case, tmp_path: Path
+) -> None:
+    content = (FOLDER / case.name).read_bytes()
+    try:
+        content_type = sniff_head(content[:HEAD_BYTES], case.name)
+    except UnsupportedType:
+        assert case.outcome == "unsupported_type"
+        return
+    path = tmp_path / "original"
+    path.write_bytes(content)
+    result = await outcome(extractor, path, content_type)
+    if isinstance(result, str):
+        assert result == case.outcome
+    else:
+        assert case.outcome == ("ready" if result else "empty")
+        assert case.text in "".join(draft.content for draft in result[:1])
+
+
+async def test_the_corpus_is_what_its_script_writes() -> None:
+    files = {path.name: path.read_bytes() for path in FOLDER.iterdir()}
+    assert files == {case.name: case.content for case in cases()}
 
 
 @pytest.mark.parametrize("kids", [b"4 0 R 3 0 R", b"2 0 R 3 0 R", b"3 0 R 2 0 R 4 0 R"])
