@@ -72,5 +72,9 @@ lock: setup ## Compile requirements.lock from pyproject.toml
 		--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
 		pyproject.toml --output-file requirements.lock
 
+.PHONY: corpus
+corpus: setup ## Write the small nasty files of the tests, tests/data/hostile
+	$(BIN)/python -m tests.data.make
+
 .PHONY: check
 check: lint test ## Everything that must be green before a change lands

@@ -15,6 +15,7 @@ from services.ingest.adapters.directory import DirectoryStore
 from services.ingest.adapters.embedding import EmbeddingHealth
 from services.ingest.adapters.endpoints import HttpEndpoints
 from services.ingest.adapters.extraction import ChildExtractor
+from services.ingest.adapters.ocr import check_ocr
 from services.ingest.adapters.postgres import (
     OutboxRelay,
     PostgresChannels,
@@ -54,10 +55,12 @@ async def bootstrap(settings: IngestSettings) -> AsyncIterator[int]:
     A process without the gateway serves its health routes there alone.
 
     Raises:
-        Misconfigured: the port is taken, or auth is off beyond loopback.
+        Misconfigured: the port is taken, auth is off beyond loopback, or OCR is on without what it needs.
         Unavailable: the database or the object store does not answer.
     """
     require_loopback(settings.auth, settings.http.host)
+    if Role.EXTRACTOR in settings.roles and settings.extraction.ocr:
+        await asyncio.to_thread(check_ocr, settings.extraction.ocr_languages)
     kafka, topics = settings.kafka, settings.kafka.topics
     async with AsyncExitStack() as stack:
         pool = await stack.enter_async_context(open_pool(settings.postgres))
@@ -87,6 +90,7 @@ async def bootstrap(settings: IngestSettings) -> AsyncIterator[int]:
                 settings.tokenizer,
                 timeout=settings.extraction.timeout_s,
                 memory_bytes=settings.extraction.memory_bytes,
+                ocr_languages=settings.extraction.ocr_languages if settings.extraction.ocr else None,
             )
             await extractor.warm()
             document_events = DocumentEvents(documents, store, extractor)

@@ -77,6 +77,10 @@ class QuotaSettings(_Group):
 class ExtractionSettings(_Group):
     timeout_s: float = 120
     memory_bytes: int = 4096 * MIB
+    ocr: bool = False
+    """Read the pages of a PDF that hold no text with tesseract, which must be installed then."""
+    ocr_languages: str = Field("eng", pattern=r"^[\w/]+(\+[\w/]+)*$")
+    """As tesseract names them, joined by +."""
 
 
 class EventsSettings(_Group):

@@ -18,7 +18,7 @@ from services.ingest.adapters.extraction import GIB, Child, ChildExtractor
 from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ExtractionFailed
 from services.ingest.domain.headers import Origin
-from tests.support.files import by_pandoc
+from tests.support.files import by_pandoc, needs_tesseract, scan
 
 TOKENIZER = bundled_model_path() / "tokenizer.json"
 
@@ -97,6 +97,15 @@ async def test_the_child_reads_what_needs_a_process_of_its_own(extractor: ChildE
         path = by_pandoc(tmp_path / target_format, target_format, "Book")
         drafts = await extractor.extract(path, content_type)
         assert "number of the order" in drafts[-1].content
+
+
+@needs_tesseract
+async def test_the_child_reads_scans_in_the_languages_that_it_is_given(pool: None, tmp_path: Path) -> None:
+    path = scan(tmp_path / "a.pdf", "Rows are kept for seven years.", "Owners check each of them.")
+    drafts = await ChildExtractor(TOKENIZER, ocr_languages="eng").extract(path, ContentType.PDF)
+    assert [(draft.page, draft.content[:4]) for draft in drafts] == [(1, "Rows")]
+    assert "Owners check each of them." in drafts[0].content
+    assert await ChildExtractor(TOKENIZER).extract(path, ContentType.PDF) == []
 
 
 async def test_a_document_that_takes_too_long_is_given_up_and_the_next_one_served(tmp_path: Path) -> None:

@@ -161,6 +161,14 @@ def test_markdown_keeps_levels_lists_tables_and_code(save: Callable[[str], Path]
     ]
 
 
+def test_a_markdown_list_needs_no_blank_line_before_it_and_little_indentation(save: Callable[[str], Path]) -> None:
+    source = "The columns:\n- id\n  - a number\n- ~~sum~~ total\n"
+    assert outline(extract(save(source), ContentType.MARKDOWN)) == [
+        ("text", None, "The columns:"),
+        ("text", None, "- id\n- a number\n- sum total"),
+    ]
+
+
 def test_html_is_read_in_its_encoding_without_scripts(save: Callable[[str], Path]) -> None:
     source = (
         '<?xml version="1.0" encoding="latin-1"?>\n<html><head><title>t</title><script>let x</script></head>'

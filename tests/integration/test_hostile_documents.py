@@ -10,12 +10,14 @@ import pytest
 import pytest_asyncio
 from fpdf import FPDF
 
-from kbmesh.errors import KbmeshError
+from kbmesh.errors import KbmeshError, UnsupportedType
 from kbmesh.models import bundled_model_path
 from services.ingest.adapters.extraction import GIB, Child, ChildExtractor
 from services.ingest.domain.chunking import MAX_CHUNK_CHARS
-from services.ingest.domain.content_type import ContentType
+from services.ingest.domain.content_type import HEAD_BYTES, ContentType, sniff_head
 from services.ingest.domain.extraction import ChunkDraft
+from tests.data.make import FOLDER, Case, cases
+from tests.support.files import looping_pdf
 
 TOKENIZER = bundled_model_path() / "tokenizer.json"
 TIMEOUT = 8.0
@@ -53,17 +55,29 @@ async def outcome(extractor: ChildExtractor, path: Path, content_type: ContentTy
     return result
 
 
-def looping_pdf(kids: bytes, parent: bytes) -> bytes:
-    return (
-        b"%PDF-1.4\n1 0 obj <</Type /Catalog /Pages 2 0 R>> endobj\n"
-        b"2 0 obj <</Type /Pages /Count 2 /Kids [" + kids + b"] /Parent " + parent + b">> endobj\n"
-        b"3 0 obj <</Type /Page /Parent 2 0 R /MediaBox [0 0 99 99] /Contents 6 0 R\n"
-        b"  /Resources <</Font <</F 5 0 R>>>>>> endobj\n"
-        b"4 0 obj <</Type /Pages /Count 1 /Kids [2 0 R] /Parent 2 0 R>> endobj\n"
-        b"5 0 obj <</Type /Font /Subtype /Type1 /BaseFont /Helvetica>> endobj\n"
-        b"6 0 obj <</Length 28>> stream\nBT /F 9 Tf 9 80 Td (Above) Tj ET\nendstream endobj\n"
-        b"trailer <</Root 1 0 R>>\nstartxref\n0\n%%EOF\n"
-    )
+@pytest.mark.parametrize("case", [*cases()], ids=lambda case: case.name)
+async def test_each_file_of_the_corpus_ends_as_its_script_says(
+    extractor: ChildExtractor, case: Case, tmp_path: Path
+) -> None:
+    content = (FOLDER / case.name).read_bytes()
+    try:
+        content_type = sniff_head(content[:HEAD_BYTES], case.name)
+    except UnsupportedType:
+        assert case.outcome == "unsupported_type"
+        return
+    path = tmp_path / "original"
+    path.write_bytes(content)
+    result = await outcome(extractor, path, content_type)
+    if isinstance(result, str):
+        assert result == case.outcome
+    else:
+        assert case.outcome == ("ready" if result else "empty")
+        assert case.text in "".join(draft.content for draft in result[:1])
+
+
+async def test_the_corpus_is_what_its_script_writes() -> None:
+    files = {path.name: path.read_bytes() for path in FOLDER.iterdir()}
+    assert files == {case.name: case.content for case in cases()}
 
 
 @pytest.mark.parametrize("kids", [b"4 0 R 3 0 R", b"2 0 R 3 0 R", b"3 0 R 2 0 R 4 0 R"])

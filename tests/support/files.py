@@ -1,6 +1,7 @@
 """Small files of the formats that need a library to write, and nasty ones."""
 
 import io
+import shutil
 import struct
 import zipfile
 from pathlib import Path
@@ -10,6 +11,10 @@ import docx
 import openpyxl
 import pptx
 import pypandoc
+import pytest
+from PIL import Image, ImageDraw, ImageFont
+
+needs_tesseract = pytest.mark.skipif(shutil.which("tesseract") is None, reason="tesseract is not installed")
 
 HTML = """<h1>Dictionary</h1><p>One row an order.</p><h2>Columns</h2>
 <table><tr><th>Column</th><th>Meaning</th></tr><tr><td>id</td><td>number of the order</td></tr></table>
@@ -69,6 +74,19 @@ def repacked(source: Path, path: Path, changes: dict[str, bytes]) -> Path:
     return path
 
 
+def drawn(text: str) -> Image.Image:
+    image = Image.new("L", (1400, 200), 255)
+    ImageDraw.Draw(image).text((60, 60), text, 0, font=ImageFont.load_default(size=50))
+    return image
+
+
+def scan(path: Path, *pages: str, resolution: float = 300) -> Path:
+    """A PDF of pictures of text, a line a page."""
+    first, *others = [drawn(page) for page in pages]
+    first.save(path, "PDF", save_all=True, append_images=others, resolution=resolution)
+    return path
+
+
 def zipped(*names: str, data: bytes = b"content " * 50) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -111,3 +129,17 @@ def pdf_with_nul(*lines: str) -> bytes:
         "6 0 obj <</Type /Font /Subtype /Type1 /BaseFont /Helvetica /ToUnicode 5 0 R>> endobj\n"
         "trailer <</Root 1 0 R>>\nstartxref\n0\n%%EOF\n"
     ).encode()
+
+
+def looping_pdf(kids: bytes, parent: bytes) -> bytes:
+    """Page trees of two levels that hold one another."""
+    return (
+        b"%PDF-1.4\n1 0 obj <</Type /Catalog /Pages 2 0 R>> endobj\n"
+        b"2 0 obj <</Type /Pages /Count 2 /Kids [" + kids + b"] /Parent " + parent + b">> endobj\n"
+        b"3 0 obj <</Type /Page /Parent 2 0 R /MediaBox [0 0 99 99] /Contents 6 0 R\n"
+        b"  /Resources <</Font <</F 5 0 R>>>>>> endobj\n"
+        b"4 0 obj <</Type /Pages /Count 1 /Kids [2 0 R] /Parent 2 0 R>> endobj\n"
+        b"5 0 obj <</Type /Font /Subtype /Type1 /BaseFont /Helvetica>> endobj\n"
+        b"6 0 obj <</Length 28>> stream\nBT /F 9 Tf 9 80 Td (Above) Tj ET\nendstream endobj\n"
+        b"trailer <</Root 1 0 R>>\nstartxref\n0\n%%EOF\n"
+    )

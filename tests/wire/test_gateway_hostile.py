@@ -157,9 +157,15 @@ async def upload_named(server: Server, kb: str, name: str, *, form: bool) -> htt
     return await server.http.post(path, params={"filename": name}, content=TEXT)
 
 
-async def test_a_name_of_thousands_of_characters_is_refused(server: Server, kb: str, store_dir: Path) -> None:
-    answer = await server.http.post(
-        f"/knowledge-bases/{kb}/documents", params={"filename": "n" * 5000}, content=TEXT
-    )
-    assert (answer.status_code, answer.json()["code"]) == (400, "filename_too_long")
+@pytest.mark.parametrize("form", [False, True])
+@pytest.mark.parametrize("name", ["n" * 5000, "🙂\u202e../" + "é" * 5000])
+async def test_a_name_of_thousands_of_characters_is_refused(
+    server: Server, kb: str, store_dir: Path, name: str, form: bool
+) -> None:
+    answer = await upload_named(server, kb, name, form=form)
+    # Of a form, such a header is over the limit already.
+    assert answer.status_code == 400
+    assert answer.json()["code"] == ("malformed_multipart" if form else "filename_too_long")
     assert stored_files(store_dir) == []
+    answer = await upload_named(server, kb, name[:1000], form=form)
+    assert (answer.status_code, answer.json()["code"]) == (400, "filename_too_long")

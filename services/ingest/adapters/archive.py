@@ -30,6 +30,7 @@ _OFFICE_TYPES = {
     b"presentationml.presentation.main+xml": ContentType.PPTX,
     b"spreadsheetml.sheet.main+xml": ContentType.XLSX,
 }
+_OTHER_WORD_TYPES = (b"ms-word.document.macroEnabled", b"ms-word.template", b"wordprocessingml.template")
 _OFFICE_FOLDERS = {"word/": ContentType.DOCX, "ppt/": ContentType.PPTX, "xl/": ContentType.XLSX}
 
 
@@ -94,6 +95,8 @@ def _type(archive: ZipFile) -> ContentType:
         for mark, content_type in _OFFICE_TYPES.items():
             if mark in declared:
                 return content_type
+        if any(mark in declared for mark in _OTHER_WORD_TYPES):
+            raise UnsupportedType("a Word template, or a Word file with macros: save it as .docx")
     for folder, content_type in _OFFICE_FOLDERS.items():
         if any(name.startswith(folder) for name in names):
             return content_type

@@ -65,10 +65,19 @@ class Child:
 
 
 class ChildExtractor:
-    """Turns files into chunks, one at a time; a second caller waits for its turn."""
+    """Turns files into chunks, one at a time; a second caller waits for its turn. Pages of a PDF without text are
+    read by OCR where its languages are given."""
 
-    def __init__(self, tokenizer_path: Path, *, timeout: float = 120.0, memory_bytes: int = 4 * GIB) -> None:
+    def __init__(
+        self,
+        tokenizer_path: Path,
+        *,
+        timeout: float = 120.0,
+        memory_bytes: int = 4 * GIB,
+        ocr_languages: str | None = None,
+    ) -> None:
         self._tokenizer_path = tokenizer_path
+        self._ocr_languages = ocr_languages
         self._timeout = timeout
         self._child = Child(memory_bytes=memory_bytes)
         self._turn = anyio.Lock()
@@ -89,7 +98,13 @@ class ChildExtractor:
             # The time to load libraries after a lost process is not the next document's fault.
             await self._warm()
             return await self._child.run(
-                _extract, path, content_type, origin, self._tokenizer_path, timeout=self._timeout
+                _extract,
+                path,
+                content_type,
+                origin,
+                self._tokenizer_path,
+                self._ocr_languages,
+                timeout=self._timeout,
             )
 
     async def _warm(self) -> None:
@@ -149,13 +164,13 @@ def _warm(tokenizer_path: Path) -> None:
 
 
 def _extract(
-    path: Path, content_type: ContentType, origin: Origin | None, tokenizer_path: Path
+    path: Path, content_type: ContentType, origin: Origin | None, tokenizer_path: Path, ocr_languages: str | None
 ) -> list[ChunkDraft]:
     from services.ingest.adapters import unstructured
 
     splitter = _splitter(tokenizer_path)
     header = partial(compose_header, origin, splitter) if origin else no_header
-    return chunk(unstructured.extract(path, content_type), splitter, header)
+    return chunk(unstructured.extract(path, content_type, ocr_languages), splitter, header)
 
 
 @lru_cache(maxsize=1)

@@ -12,12 +12,11 @@ from tempfile import TemporaryDirectory
 import olefile
 
 from kbmesh.errors import UnsupportedType
+from services.ingest.adapters.limits import limited, was_ended
 from services.ingest.domain.extraction import ExtractionFailed
 
 _TIMEOUT_S = 90
 _CPU_SECONDS = 90
-# Both limits outlive this process: should it be killed, LibreOffice is ended all the same.
-_LIMITED = 'ulimit -t "$1" && shift && exec timeout -s KILL "$@"'
 _STREAMS = {
     "WordDocument": ("docx", "libreoffice-writer-nogui"),
     "PowerPoint Document": ("pptx", "libreoffice-impress-nogui"),
@@ -80,9 +79,8 @@ def _target_of(path: Path) -> tuple[str, str]:
 
 
 def _run(command: list[str]) -> None:
-    limits = ["/bin/sh", "-c", _LIMITED, "sh", str(_CPU_SECONDS), str(_TIMEOUT_S)]
     process = subprocess.Popen(  # noqa: S603 - no word of it comes from outside
-        [*limits, *command],
+        limited(command, cpu_s=_CPU_SECONDS, timeout_s=_TIMEOUT_S),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -94,5 +92,5 @@ def _run(command: list[str]) -> None:
         code = -signal.SIGKILL
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    if code in {-signal.SIGKILL, 128 + signal.SIGKILL, -signal.SIGXCPU, 128 + signal.SIGXCPU}:
+    if was_ended(code):
         raise ExtractionFailed(f"LibreOffice gave up after {_TIMEOUT_S} s", code="extraction_timeout")

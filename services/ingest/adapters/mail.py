@@ -44,6 +44,6 @@ def _text(part: MIMEPart, is_html: bool) -> str:
     if charset != "us-ascii":
         try:
             return data.decode(charset, "replace")
-        except (LookupError, UnicodeError):
+        except (LookupError, ValueError):
             pass
     return decode_html(data) if is_html else decode_text(data)
