@@ -20,7 +20,7 @@ from services.ingest.adapters.postgres import PostgresDocuments
 from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ChunkDraft
 from services.ingest.entrypoints.kafka import DocumentEvents
-from tests.support.documents import drafts
+from tests.support.documents import drafts, one_at_a_time
 
 TOPICS = Topics("kbmesh")
 SPACE = Space("test-model", 8)
@@ -55,7 +55,7 @@ class Pipeline:
         self._pool = pool
         self._last = 0
         self._extraction = DocumentEvents(
-            PostgresDocuments(pool, TOPICS), DirectoryStore(store_dir), ParagraphExtractor()
+            PostgresDocuments(pool, TOPICS), DirectoryStore(store_dir), ParagraphExtractor(), one_at_a_time()
         )
         self.vectors = PostgresVectorStore(pool, SPACE, status_topic=TOPICS.status)
         self.encoder = CountingEncoder()
