@@ -44,7 +44,7 @@ DOCUMENTS_WINDOW = 64
 RECORDS_WINDOW = 64
 STATUS_WINDOW = 64
 CONCURRENT_KEYS = 4
-CONCURRENT_DOCUMENTS = 256  # nearly all of them wait for their turn, which costs next to nothing
+CONCURRENT_DOCUMENTS = 1024  # nearly all of them wait for their turn, which costs next to nothing
 
 
 @asynccontextmanager

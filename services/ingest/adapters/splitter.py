@@ -14,7 +14,7 @@ from services.ingest.domain.chunking import Span
 _SENTENCE_START = re.compile(r"[.!?…][\"'”’)\]]*\s+|[。！？]|\n+")
 _WORD_START = re.compile(r"\s+")
 # The libraries need some hundreds of bytes for a character, and end the process where they get none.
-_MAX_CHARS_AT_ONCE = 500_000
+_MAX_CHARS_AT_ONCE = 100_000
 
 
 class TokenizerSplitter:
