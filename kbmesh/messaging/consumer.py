@@ -18,6 +18,7 @@ from aiokafka.errors import (
 )
 
 from kbmesh.messaging.delivery import Delivery, Message, Partition
+from kbmesh.messaging.fair_queue import FairQueue
 from kbmesh.messaging.settings import KafkaSettings
 
 log = structlog.get_logger(__name__)
@@ -46,7 +47,7 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has
         self._settings = settings
         self._topics = tuple(topics)
         self._window = window
-        self._queue: asyncio.Queue[Delivery] = asyncio.Queue()  # bounded by the windows
+        self._queue = FairQueue[Delivery](lambda delivery: delivery.message.line)  # bounded by the windows
         self._partitions: dict[TopicPartition, Partition] = {}
         self._inner: AIOKafkaConsumer | None = None
         self._settled = asyncio.Event()
@@ -70,9 +71,20 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has
             if self._closing is not None:
                 await self._closing
 
-    async def next(self) -> Delivery:
-        """The next message; waits for one."""
-        return await self._queue.get()
+    async def next(self, *, hold: bool = False) -> Delivery:
+        """The next message; waits for one. Keys take turns, those of one key come in order.
+
+        With `hold` the others of its key wait until `release`.
+        """
+        return await self._queue.get(hold=hold)
+
+    def release(self, delivery: Delivery) -> None:
+        """Lets the messages go on that wait behind one taken with `hold`."""
+        self._queue.release(delivery)
+
+    def put_back(self, delivery: Delivery) -> None:
+        """Makes what was just taken, without `hold`, the next message again."""
+        self._queue.put_back(delivery)
 
     async def _run(self) -> None:
         backoff_s = RECONNECT_MIN_S
@@ -185,7 +197,7 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has
         partition = self._partitions.setdefault(topic_partition, Partition())
         for record in records:
             partition.offsets.delivered(record.offset)
-            self._queue.put_nowait(Delivery(_message(record), partition, self._settled))
+            self._queue.put(Delivery(_message(record), partition, self._settled))
 
     async def _commit(self, inner: AIOKafkaConsumer, partitions: Mapping[TopicPartition, Partition]) -> None:
         async with self._committing:
@@ -223,7 +235,7 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has
         released = {tp: self._partitions.pop(tp) for tp in set(revoked) if tp in self._partitions}
         for partition in released.values():
             partition.revoked = True
-        self._drop_queued()
+        self._queue.retain(Delivery.begin)
         if drain:
             await self._drain(released.values())
         if inner is not None:
@@ -231,12 +243,6 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has
                 await self._commit(inner, released)
             except (KafkaError, OSError, TimeoutError) as error:
                 log.warning("consumer_commit_failed", group=self.group, error=type(error).__name__)
-
-    def _drop_queued(self) -> None:
-        for _ in range(self._queue.qsize()):
-            delivery = self._queue.get_nowait()
-            if delivery.begin():
-                self._queue.put_nowait(delivery)
 
     async def _drain(self, partitions: Iterable[Partition]) -> None:
         """Waits, bounded, until what had been begun of these partitions is done."""

@@ -18,6 +18,11 @@ class Message:
     headers: Mapping[str, bytes]
 
     @property
+    def line(self) -> tuple[str, int, bytes | None]:
+        """What it has an order with: the messages of its key, or those of its partition that have none."""
+        return self.topic, self.partition, self.key
+
+    @property
     def ids(self) -> dict[str, object]:
         """What a log line says of the message."""
         return {"topic": self.topic, "partition": self.partition, "offset": self.offset}

@@ -8,7 +8,6 @@ retried like in an outage until one succeeds.
 
 import asyncio
 import random
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
@@ -173,26 +172,24 @@ async def run_serial(
     stop: asyncio.Event,
     on_dead: OnDead | None = None,
 ) -> None:
-    """Handles the messages of one partition in order, up to `concurrency` partitions at once, until `stop`."""
+    """Handles messages of one key in order, `concurrency` of different keys at once, until `stop`.
+
+    Messages without a key have an order within their partition. Keys take turns: none waits behind the backlog of
+    another.
+    """
     processor = _Processor(dead_letters, retry, stop, on_dead)
     slots = asyncio.Semaphore(concurrency)
-    backlogs: dict[tuple[str, int], deque[Delivery]] = {}
 
-    async def work(partition: tuple[str, int]) -> None:
-        backlog = backlogs[partition]
-        while backlog and not stop.is_set():
-            async with slots:
-                await processor.process(backlog.popleft(), handle)
-        del backlogs[partition]
+    async def work(delivery: Delivery) -> None:
+        try:
+            await processor.process(delivery, handle)
+        finally:
+            consumer.release(delivery)
+            slots.release()
 
     async with consumer.running(), _bounded_tasks(retry.stop_timeout_s) as tasks:
-        while (delivery := await _next(consumer, stop)) is not None:
-            partition = (delivery.message.topic, delivery.message.partition)
-            if partition in backlogs:
-                backlogs[partition].append(delivery)
-            else:
-                backlogs[partition] = deque([delivery])
-                tasks.create_task(work(partition))
+        while (delivery := await _next(consumer, slots, stop, hold=True)) is not None:
+            tasks.create_task(work(delivery))
 
 
 async def run_batched(
@@ -208,10 +205,11 @@ async def run_batched(
     stop: asyncio.Event,
     on_dead: OnDead | None = None,
 ) -> None:
-    """Handles messages in batches across partitions, until `stop`.
+    """Handles messages in batches across keys and partitions, until `stop`.
 
-    A batch is closed once its weight reaches `size`, or `linger_s` after its first message; up to `in_flight`
-    batches run at once, so one partition's messages may be handled out of order.
+    A batch is closed before its weight would exceed `size`, or `linger_s` after its first message. Up to
+    `in_flight` batches run at once, so that messages of one key may be handled out of order. A batch is gathered
+    no sooner than it can run, from keys in turn: none waits behind the backlog of another.
     """
     processor = _Processor(dead_letters, retry, stop, on_dead)
     slots = asyncio.Semaphore(in_flight)
@@ -222,8 +220,11 @@ async def run_batched(
             async with asyncio.timeout(linger_s):
                 while weight < size:
                     delivery = await consumer.next()
-                    batch.append(delivery)
                     weight += weigh(delivery.message)
+                    if weight > size:
+                        consumer.put_back(delivery)
+                    else:
+                        batch.append(delivery)
 
     async def work(batch: list[Delivery]) -> None:
         try:
@@ -232,10 +233,9 @@ async def run_batched(
             slots.release()
 
     async with consumer.running(), _bounded_tasks(retry.stop_timeout_s) as tasks:
-        while (delivery := await _next(consumer, stop)) is not None:
+        while (delivery := await _next(consumer, slots, stop)) is not None:
             batch = [delivery]
             await fill(batch)
-            await slots.acquire()
             tasks.create_task(work(batch))
 
 
@@ -250,9 +250,16 @@ async def _bounded_tasks(timeout_s: float) -> AsyncIterator[asyncio.TaskGroup]:
         log.warning("work_cut_short", timeout_s=timeout_s)
 
 
-async def _next(consumer: Consumer, stop: asyncio.Event) -> Delivery | None:
-    """The next message, or None once `stop` is set."""
-    delivery = asyncio.ensure_future(consumer.next())
+async def _next(
+    consumer: Consumer, slots: asyncio.Semaphore, stop: asyncio.Event, *, hold: bool = False
+) -> Delivery | None:
+    """The next message together with a slot to handle it in, or None once `stop` is set."""
+
+    async def take() -> Delivery:
+        await slots.acquire()
+        return await consumer.next(hold=hold)
+
+    delivery = asyncio.ensure_future(take())
     stopped = asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait([delivery, stopped], return_when=asyncio.FIRST_COMPLETED)

@@ -36,16 +36,18 @@ from services.ingest.entrypoints.kafka import DocumentEvents, RecordEvents, Stat
 from services.ingest.handlers.delivering import DeliveryPolicy, WebhookSender
 from services.ingest.handlers.documents import UploadLimits
 from services.ingest.handlers.orphans import OrphanCollector, OrphanPolicy
+from services.ingest.handlers.turns import Turns
 from services.ingest.handlers.watching import Watches, WatchLimits
 from services.ingest.ports import ObjectStore
 from services.ingest.settings import IngestSettings, Role, StoreSettings
 
 log = structlog.get_logger(__name__)
 
-DOCUMENTS_WINDOW = 4
+DOCUMENTS_WINDOW = 64
 RECORDS_WINDOW = 64
 STATUS_WINDOW = 64
-CONCURRENT_PARTITIONS = 4
+CONCURRENT_KEYS = 4
+CONCURRENT_DOCUMENTS = 1024  # nearly all of them wait for their turn, which costs next to nothing
 
 
 @asynccontextmanager
@@ -91,9 +93,16 @@ async def bootstrap(settings: IngestSettings) -> AsyncIterator[int]:
                 timeout=settings.extraction.timeout_s,
                 memory_bytes=settings.extraction.memory_bytes,
                 ocr_languages=settings.extraction.ocr_languages if settings.extraction.ocr else None,
+                processes=settings.extraction.processes,
             )
             await extractor.warm()
-            document_events = DocumentEvents(documents, store, extractor)
+            turns = Turns(
+                settings.extraction.processes,
+                large_bytes=settings.extraction.large_bytes,
+                grow=extractor.warm_all,
+                stop=stop,
+            )
+            document_events = DocumentEvents(documents, store, extractor, turns)
             consumer = Consumer(kafka, [topics.documents], kafka.group("extractor"), window=DOCUMENTS_WINDOW)
             consumers.append(consumer)
             workers.create_task(
@@ -101,7 +110,7 @@ async def bootstrap(settings: IngestSettings) -> AsyncIterator[int]:
                     consumer,
                     document_events.handle,
                     producer,
-                    concurrency=CONCURRENT_PARTITIONS,
+                    concurrency=CONCURRENT_DOCUMENTS,
                     retry=settings.retry,
                     stop=stop,
                     on_dead=document_events.on_dead,
@@ -116,7 +125,7 @@ async def bootstrap(settings: IngestSettings) -> AsyncIterator[int]:
                     consumer,
                     record_events.handle,
                     producer,
-                    concurrency=CONCURRENT_PARTITIONS,
+                    concurrency=CONCURRENT_KEYS,
                     retry=settings.retry,
                     stop=stop,
                 )
@@ -134,7 +143,7 @@ async def bootstrap(settings: IngestSettings) -> AsyncIterator[int]:
                     consumer,
                     status_events.handle,
                     producer,
-                    concurrency=CONCURRENT_PARTITIONS,
+                    concurrency=CONCURRENT_KEYS,
                     retry=settings.retry,
                     stop=stop,
                 )

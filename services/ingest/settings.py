@@ -77,6 +77,11 @@ class QuotaSettings(_Group):
 class ExtractionSettings(_Group):
     timeout_s: float = 120
     memory_bytes: int = 4096 * MIB
+    """Of one process."""
+    processes: int = Field(2, ge=1, le=64)
+    """Files read at once. With two or more, one process is kept for files that are not large."""
+    large_bytes: int = Field(MIB // 4, ge=1)
+    """Size from which a file is large. Text packs well: a PDF of 300 pages may come to no more than this."""
     ocr: bool = False
     """Read the pages of a PDF that hold no text with tesseract, which must be installed then."""
     ocr_languages: str = Field("eng", pattern=r"^[\w/]+(\+[\w/]+)*$")

@@ -59,9 +59,9 @@ async def test_a_message_that_keeps_failing_goes_to_the_dead_letters_unchanged(
     kafka_settings: KafkaSettings, topic: str
 ) -> None:
     headers = [("ce_id", b"42"), ("traceparent", b"00-ab-cd-01"), ("bytes", b"\xff")]
-    await publish(kafka_settings, topic, [b"good"], partition=1)
+    await publish(kafka_settings, topic, [b"good"], partition=1, key=b"\xfek")
     await publish(kafka_settings, topic, [b"\x00bad\xff"], partition=1, key=b"\xfek", headers=headers)
-    await publish(kafka_settings, topic, [b"after"], partition=1)
+    await publish(kafka_settings, topic, [b"after"], partition=1, key=b"\xfek")
     handler = Failing({b"\x00bad\xff": ZeroDivisionError("secret text")})
     dead: list[tuple[int, str]] = []
 

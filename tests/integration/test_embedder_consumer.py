@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -228,3 +229,37 @@ async def _states_until_serving(channel: grpc.aio.Channel) -> list[str]:
 
 async def _equal(actual: Awaitable[dict[str, int]], expected: dict[str, int]) -> bool:
     return await actual == expected
+
+
+class SlowEncoder(LetterEncoder):
+    """One batch at a time, each as slow as its texts are many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._turn = asyncio.Lock()
+
+    async def encode_in_background(self, texts: Sequence[str]) -> Encoded:
+        async with self._turn:
+            await asyncio.sleep(len(texts) * 0.004)
+            return await super().encode_in_background(texts)
+
+
+async def test_small_documents_do_not_wait_for_large_ones_that_came_before(
+    pool: Pool, kafka_settings: KafkaSettings
+) -> None:
+    large = [await add_document(pool, *(f"text {n}" for n in range(32 * 12))) for _ in range(2)]
+    parts = [
+        replace(document, chunk_ids=document.chunk_ids[start : start + 32])
+        for document in large
+        for start in range(0, 32 * 12, 32)
+    ]
+    small = [await add_document(pool, "text") for _ in range(8)]
+    await publish(kafka_settings, parts)
+    async with members(pool, kafka_settings, SlowEncoder()):
+        await until(lambda: _at_least(pool, embedded=64))
+        await publish(kafka_settings, small)
+        await until(lambda: _equal(statuses(pool), {"ready": 8, "embedding": 2}))
+
+
+async def _at_least(pool: Pool, *, embedded: int) -> bool:
+    return bool(await pool.fetchval("SELECT sum(embedded_count) >= $1 FROM documents", embedded))

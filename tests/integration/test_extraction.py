@@ -92,6 +92,23 @@ async def test_callers_take_turns_and_an_empty_file_has_no_chunks(
     assert counts == {"empty.txt": 0, "a.md": 1}
 
 
+async def test_two_processes_read_two_files_at_once_once_both_are_there(pool: None, tmp_path: Path) -> None:
+    (tmp_path / "long.txt").write_text("Rows are kept for seven years. " * 30_000)
+    (tmp_path / "short.txt").write_text("Rows are kept.")
+    extractor = ChildExtractor(TOKENIZER, processes=2)
+    await extractor.warm_all()
+    finished: list[str] = []
+
+    async def extract(name: str) -> None:
+        assert await extractor.extract(tmp_path / name, ContentType.TEXT)
+        finished.append(name)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(extract, "long.txt")
+        group.start_soon(extract, "short.txt")
+    assert finished == ["short.txt", "long.txt"]
+
+
 async def test_the_child_reads_what_needs_a_process_of_its_own(extractor: ChildExtractor, tmp_path: Path) -> None:
     for target_format, content_type in (("odt", ContentType.ODT), ("epub3", ContentType.EPUB)):
         path = by_pandoc(tmp_path / target_format, target_format, "Book")

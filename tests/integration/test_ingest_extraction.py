@@ -1,5 +1,6 @@
 """From an accepted upload to chunks, over the real tables, with the extractor's answer given."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from services.ingest.domain.headers import Origin
 from services.ingest.domain.models import Document, OwnerType, Removed, Status
 from services.ingest.handlers.documents import UploadForm, UploadLimits, delete_document, upload_document
 from services.ingest.handlers.extraction import extract_document, give_up_document
+from tests.support.documents import one_at_a_time
 
 ALICE = Principal(UUID(int=1))
 TOPICS = Topics("kbmesh")
@@ -77,8 +79,10 @@ class World:
             self.documents,
             self.store,
             GivenExtractor(answer, list(during)),
+            one_at_a_time(),
             document_id=document.id,
             revision=document.revision,
+            size_bytes=document.size_bytes,
             superseded_storage_key="",
         )
 
@@ -276,3 +280,26 @@ async def test_deletion_counts_chunks_and_vectors(world: World) -> None:
 
     assert (removed.documents, removed.chunks, removed.vectors) == (1, 2, 2)
     assert await world.pool.fetchval("SELECT count(*) FROM vectors_t") == 0
+
+
+async def test_a_document_is_pending_until_its_turn_and_not_extracted_if_cancelled_before(world: World) -> None:
+    document = await world.upload()
+    turns = one_at_a_time()
+    extractor = GivenExtractor(AssertionError("extracted"))
+    async with turns.turn(1):
+        waiting = asyncio.create_task(
+            extract_document(
+                world.documents,
+                world.store,
+                extractor,
+                turns,
+                document_id=document.id,
+                revision=1,
+                size_bytes=1,
+                superseded_storage_key="",
+            )
+        )
+        assert (await world.now(document)).status is Status.PENDING
+        await world.documents.cancel(ALICE, document.id)
+    await waiting
+    assert (await world.now(document)).error_code == "cancelled"

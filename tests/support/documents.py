@@ -1,5 +1,6 @@
 """Documents as a caller of the gateway makes them, and what the extractor does with them."""
 
+import asyncio
 from collections.abc import Sequence
 from uuid import UUID
 
@@ -9,6 +10,7 @@ from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
 from services.ingest.adapters.postgres import PostgresDocuments
 from services.ingest.domain.extraction import ChunkDraft
+from services.ingest.handlers.turns import Turns
 
 
 async def upload(http: httpx.AsyncClient, kb: str, data: bytes, filename: str = "policy.txt") -> str:
@@ -42,3 +44,12 @@ async def extract(pool: Pool, document: str, revision: int, found: Sequence[Chun
     documents = PostgresDocuments(pool, Topics("kbmesh"))
     claimed = await documents.begin(UUID(document), revision)
     return claimed is not None and await documents.save_chunks(claimed, found)
+
+
+def one_at_a_time() -> Turns:
+    """Turns of an extractor with one process."""
+
+    async def grow() -> None:
+        pass
+
+    return Turns(1, large_bytes=1, grow=grow, stop=asyncio.Event())

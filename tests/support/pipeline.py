@@ -24,7 +24,7 @@ from services.ingest.domain.extraction import ChunkDraft
 from services.ingest.domain.headers import Origin
 from services.ingest.entrypoints.kafka import DocumentEvents
 from services.ingest.ports import Extractor
-from tests.support.documents import drafts
+from tests.support.documents import drafts, one_at_a_time
 
 TOPICS = Topics("kbmesh")
 SPACE = Space("test-model", 8)
@@ -67,7 +67,10 @@ class Pipeline:
         self._last = 0
         self.extractor = ParagraphExtractor()
         self.extraction = DocumentEvents(
-            PostgresDocuments(pool, topics), DirectoryStore(store_dir), extractor or self.extractor
+            PostgresDocuments(pool, topics),
+            DirectoryStore(store_dir),
+            extractor or self.extractor,
+            one_at_a_time(),
         )
         self.vectors = PostgresVectorStore(pool, SPACE, status_topic=topics.status)
         self.encoder = CountingEncoder()

@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n kbmesh/events/v1/documents.proto\x12\x10kbmesh.events.v1\"}\n\x10\x44ocumentUploaded\x12\x13\n\x0b\x64ocument_id\x18\x01 \x01(\t\x12\r\n\x05kb_id\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\x03\x12\x13\n\x0bstorage_key\x18\x04 \x01(\t\x12\x1e\n\x16superseded_storage_key\x18\x05 \x01(\t\"\\\n\x0f\x44ocumentDeleted\x12\x13\n\x0b\x64ocument_id\x18\x01 \x01(\t\x12\r\n\x05kb_id\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\x03\x12\x13\n\x0bstorage_key\x18\x04 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n kbmesh/events/v1/documents.proto\x12\x10kbmesh.events.v1\"\x91\x01\n\x10\x44ocumentUploaded\x12\x13\n\x0b\x64ocument_id\x18\x01 \x01(\t\x12\r\n\x05kb_id\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\x03\x12\x13\n\x0bstorage_key\x18\x04 \x01(\t\x12\x1e\n\x16superseded_storage_key\x18\x05 \x01(\t\x12\x12\n\nsize_bytes\x18\x06 \x01(\x03\"\\\n\x0f\x44ocumentDeleted\x12\x13\n\x0b\x64ocument_id\x18\x01 \x01(\t\x12\r\n\x05kb_id\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\x03\x12\x13\n\x0bstorage_key\x18\x04 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kbmesh.events.v1.documents_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DOCUMENTUPLOADED']._serialized_start=54
-  _globals['_DOCUMENTUPLOADED']._serialized_end=179
-  _globals['_DOCUMENTDELETED']._serialized_start=181
-  _globals['_DOCUMENTDELETED']._serialized_end=273
+  _globals['_DOCUMENTUPLOADED']._serialized_start=55
+  _globals['_DOCUMENTUPLOADED']._serialized_end=200
+  _globals['_DOCUMENTDELETED']._serialized_start=202
+  _globals['_DOCUMENTDELETED']._serialized_end=294
 # @@protoc_insertion_point(module_scope)

@@ -31,6 +31,7 @@ class DocumentUploaded(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     STORAGE_KEY_FIELD_NUMBER: _builtins.int
     SUPERSEDED_STORAGE_KEY_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
     document_id: _builtins.str
     kb_id: _builtins.str
     revision: _builtins.int
@@ -43,6 +44,8 @@ class DocumentUploaded(_message.Message):
     """Object of the revision that this one replaces, to be removed; empty where there is none, or it
     is the same object.
     """
+    size_bytes: _builtins.int
+    """Of the stored bytes; 0 in events of versions that did not tell."""
     def __init__(
         self,
         *,
@@ -51,10 +54,11 @@ class DocumentUploaded(_message.Message):
         revision: _builtins.int = ...,
         storage_key: _builtins.str = ...,
         superseded_storage_key: _builtins.str = ...,
+        size_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["document_id", b"document_id", "kb_id", b"kb_id", "revision", b"revision", "storage_key", b"storage_key", "superseded_storage_key", b"superseded_storage_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["document_id", b"document_id", "kb_id", b"kb_id", "revision", b"revision", "size_bytes", b"size_bytes", "storage_key", b"storage_key", "superseded_storage_key", b"superseded_storage_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

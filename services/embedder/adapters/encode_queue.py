@@ -39,7 +39,8 @@ class EncodeQueue:
     """One encoder in one thread, shared by callers that wait and by work in the background.
 
     Callers go first, and those that wait at the same time are encoded together. Background work is cut into
-    slices of neighbours in length: little padding, and a caller waits for one slice at most.
+    slices of neighbours in length: little padding, and a caller waits for one slice at most. Between two slices of
+    a large piece of background work there is room for a small one.
     """
 
     def __init__(self, *, slice_size: int = 8, max_waiting_texts: int = 256) -> None:
@@ -153,6 +154,13 @@ class EncodeQueue:
             job.fail(error)
         if job.answer.done():
             self._background.popleft()
+        elif small := next((other for other in self._background if self._is_one_slice(other)), None):
+            # One for each slice of the large one, so that this goes on, too.
+            self._background.remove(small)
+            self._background.appendleft(small)
+
+    def _is_one_slice(self, background: tuple[_Job, _Steps]) -> bool:
+        return len(background[0].texts) <= self._slice_size
 
     async def _step(self, steps: _Steps, jobs: list[_Job]) -> BaseException | None:
         call = asyncio.get_running_loop().run_in_executor(self._thread, next, steps)

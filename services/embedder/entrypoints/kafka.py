@@ -26,6 +26,9 @@ log = structlog.get_logger(__name__)
 
 GROUP: Final = "embedder"
 MAX_CHUNKS: Final = 32
+WINDOW: Final = 1024
+"""Messages of a partition held in memory, of some 2 KB each. A document behind more of them is not seen yet, and
+waits."""
 
 
 async def consume_chunks(
@@ -59,8 +62,7 @@ async def consume_chunks(
     dead_letters = Producer(kafka)
     try:
         await run_batched(
-            # Room for the batches in flight and the next one, even of one-chunk messages in one partition.
-            Consumer(kafka, [kafka.topics.chunks], kafka.group(GROUP), window=batch_chunks * (in_flight + 1)),
+            Consumer(kafka, [kafka.topics.chunks], kafka.group(GROUP), window=WINDOW),
             handle,
             dead_letters,
             size=batch_chunks,

@@ -1,6 +1,7 @@
 """Counts and cuts text in the tokens of a Hugging Face tokenizer."""
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +13,8 @@ from services.ingest.domain.chunking import Span
 
 _SENTENCE_START = re.compile(r"[.!?…][\"'”’)\]]*\s+|[。！？]|\n+")
 _WORD_START = re.compile(r"\s+")
+# The libraries need some hundreds of bytes for a character, and end the process where they get none.
+_MAX_CHARS_AT_ONCE = 100_000
 
 
 class TokenizerSplitter:
@@ -31,7 +34,10 @@ class TokenizerSplitter:
         self._library = lru_cache(maxsize=64)(self._library_splitter)
 
     def count(self, text: str) -> int:
-        return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
+        return sum(
+            len(self._tokenizer.encode(text[start:end], add_special_tokens=False).ids)
+            for start, end in _portions(text, 0)
+        )
 
     def split(self, text: str, room: int, limit: int) -> list[Span]:
         # The library overlaps by whole units only, so by nothing at all where paragraphs are longer than the
@@ -45,8 +51,11 @@ class TokenizerSplitter:
         ]
 
     def _pieces(self, text: str, start: int, limit: int) -> list[Span]:
-        pieces = self._library(limit).chunk_indices(text[start:])
-        return [(start + offset, start + offset + len(piece)) for offset, piece in pieces]
+        return [
+            (portion + offset, portion + offset + len(piece))
+            for portion, end in _portions(text, start)
+            for offset, piece in self._library(limit).chunk_indices(text[portion:end])
+        ]
 
     def _overlap_start(self, text: str, before: int, start: int) -> int:
         """Where a chunk begins that repeats the end of `text[before:start]`, but not all of it."""
@@ -60,3 +69,14 @@ class TokenizerSplitter:
 
     def _library_splitter(self, limit: int) -> TextSplitter:
         return TextSplitter.from_huggingface_tokenizer(self._tokenizer, limit)
+
+
+def _portions(text: str, start: int) -> Iterator[Span]:
+    """The text from `start`, cut between lines, else between words, else inside of one."""
+    while (end := start + _MAX_CHARS_AT_ONCE) < len(text):
+        # Not where it begins: a portion is never empty.
+        breaks = (text.rfind(space, start + 1, end) for space in "\n ")
+        end = next((found for found in breaks if found > 0), end)
+        yield start, end
+        start = end
+    yield start, len(text)

@@ -20,6 +20,7 @@ from services.ingest.domain.models import Record
 from services.ingest.domain.webhooks import EventStatus, StatusEvent
 from services.ingest.handlers import extraction
 from services.ingest.handlers.records import delete_record, upsert_record
+from services.ingest.handlers.turns import Turns
 from services.ingest.ports import Chunker, Documents, Extractor, ObjectStore, Records, Webhooks
 
 
@@ -30,6 +31,7 @@ class DocumentEvents:
     documents: Documents
     store: ObjectStore
     extractor: Extractor
+    turns: Turns
 
     async def handle(self, message: Message) -> None:
         event = decode(message.headers, message.value)
@@ -41,8 +43,10 @@ class DocumentEvents:
             self.documents,
             self.store,
             self.extractor,
+            self.turns,
             document_id=_uuid(uploaded.document_id),
             revision=uploaded.revision,
+            size_bytes=uploaded.size_bytes,
             superseded_storage_key=uploaded.superseded_storage_key,
         )
 

@@ -70,6 +70,20 @@ async def test_a_query_goes_between_two_slices_of_documents(word_encoder: Any) -
     assert word_encoder.calls == [[20, 20], [3], [20, 20], [20, 20]]
 
 
+async def test_small_background_work_goes_between_two_slices_of_large_work(word_encoder: Any) -> None:
+    word_encoder.gated = True
+    queue = EncodeQueue(slice_size=2)
+    async with queue.running(lambda: word_encoder):
+        large = asyncio.create_task(queue.encode_in_background([words(20)] * 6))
+        await started(word_encoder)
+        small = [asyncio.create_task(queue.encode_in_background([words(n)])) for n in (3, 4)]
+        await settled()
+        word_encoder.gate.release(5)
+        assert (await small[0]).token_counts == (3,)
+        await asyncio.gather(large, *small)
+    assert word_encoder.calls == [[20, 20], [3], [20, 20], [4], [20, 20]]
+
+
 async def test_queries_that_wait_together_are_encoded_together(word_encoder: Any) -> None:
     word_encoder.gated = True
     queue = EncodeQueue(slice_size=8)

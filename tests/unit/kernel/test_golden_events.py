@@ -20,6 +20,7 @@ EVENTS: dict[str, Message] = {
         revision=2,
         storage_key="kb/doc/2",
         superseded_storage_key="kb/doc/1",
+        size_bytes=1234,
     ),
     "DocumentDeleted": documents_pb2.DocumentDeleted(
         document_id=DOCUMENT, kb_id=KNOWLEDGE_BASE, revision=2, storage_key="kb/doc/2"
@@ -53,7 +54,7 @@ GOLDEN = {
     "DocumentUploaded": (
         "0a2430313930643461302d303030302d373030302d383030302d30303030303030303030303112243031393064346130"
         "2d303030302d373030302d383030302d303030303030303030303032180222086b622f646f632f322a086b622f646f63"
-        "2f31"
+        "2f3130d209"
     ),
     "DocumentDeleted": (
         "0a2430313930643461302d303030302d373030302d383030302d30303030303030303030303112243031393064346130"

@@ -24,6 +24,7 @@ async def enqueue_uploaded(
         revision=document["revision"],
         storage_key=document["storage_key"],
         superseded_storage_key=superseded_storage_key,
+        size_bytes=document["size_bytes"],
     )
     await enqueue(conn, topics.documents, event.document_id, event, source=SOURCE)
     await enqueue_status(conn, topics, document)
