@@ -23,8 +23,8 @@ from services.ingest.domain.content_type import OLD_OFFICE, ContentType
 MB: Final = 1e6
 ROUNDS: Final = 3
 TIMEOUT_S: Final = 600
-ONCE_FROM: Final = 1000  # pages; long enough to be steady
-PAGES: Final[dict[ContentType, tuple[int, ...]]] = {ContentType.PDF: (1, 100, 1000), ContentType.EML: (1, 10)}
+ONCE_FROM: Final = 300  # pages; long enough to be steady
+PAGES: Final[dict[ContentType, tuple[int, ...]]] = {ContentType.PDF: (1, 100, 300), ContentType.EML: (1, 10)}
 PAGES_OTHERWISE: Final = (1, 100)
 
 
