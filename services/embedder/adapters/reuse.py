@@ -21,7 +21,8 @@ LEFT JOIN records r ON (r.kind, r.source_id) = (c.kind, c.source_id) AND r.delet
 WHERE c.id = ANY ($1::uuid[])
   AND c.revision = coalesce(d.revision, r.revision)
   AND NOT EXISTS (SELECT FROM {{table}} v WHERE v.chunk_id = c.id)
-  AND (c.id = ANY ($2::uuid[]) OR NOT EXISTS (SELECT {_TWIN}))
+  AND NOT EXISTS (SELECT {_TWIN} AND c.id <> ALL ($2::uuid[]))
+ORDER BY c.source_id, c.ordinal
 """  # noqa: S608 - put together from constants
 
 REUSE_VECTORS: Final = f"""
