@@ -17,7 +17,7 @@ from services.ingest.domain.chunking import MAX_CHUNK_CHARS
 from services.ingest.domain.content_type import HEAD_BYTES, ContentType, sniff_head
 from services.ingest.domain.extraction import ChunkDraft
 from tests.data.make import FOLDER, Case, cases
-from tests.support.files import looping_pdf
+from tests.support.files import long_pdf, looping_pdf
 
 TOKENIZER = bundled_model_path() / "tokenizer.json"
 TIMEOUT = 8.0
@@ -119,6 +119,15 @@ async def test_a_pdf_that_is_cut_or_damaged_ends_in_a_code_or_chunks(
         path.write_bytes(bad)
         result = await outcome(extractor, path, ContentType.PDF)
         assert not isinstance(result, str) or result in {"corrupt_file", "password_required"}
+
+
+async def test_a_pdf_of_many_pages_is_read_to_its_end(extractor: ChildExtractor, tmp_path: Path) -> None:
+    """A scaled-down one: 1,600 full pages take a minute."""
+    (tmp_path / "a.pdf").write_bytes(long_pdf(200))
+    found = await outcome(extractor, tmp_path / "a.pdf", ContentType.PDF)
+    text = "".join(draft.content for draft in found if not isinstance(draft, str))
+    places = [text.index(f"This is sheet {page} of many.") for page in range(200)]
+    assert places == sorted(places)
 
 
 @pytest.mark.parametrize(

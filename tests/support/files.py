@@ -143,3 +143,20 @@ def looping_pdf(kids: bytes, parent: bytes) -> bytes:
         b"6 0 obj <</Length 28>> stream\nBT /F 9 Tf 9 80 Td (Above) Tj ET\nendstream endobj\n"
         b"trailer <</Root 1 0 R>>\nstartxref\n0\n%%EOF\n"
     )
+
+
+def long_pdf(pages: int) -> bytes:
+    """Written by hand, as a library takes longer for it than its reader."""
+    objects = [
+        "1 0 obj <</Type /Catalog /Pages 2 0 R>>",
+        "3 0 obj <</Type /Font /Subtype /Type1 /BaseFont /Helvetica>>",
+    ]
+    for page in range(pages):
+        text = f"BT /F 9 Tf 9 80 Td (This is sheet {page} of many.) Tj ET"
+        place = "/Parent 2 0 R /MediaBox [0 0 300 300] /Resources <</Font <</F 3 0 R>>>>"
+        objects.append(f"{2 * page + 4} 0 obj <</Type /Page {place} /Contents {2 * page + 5} 0 R>>")
+        objects.append(f"{2 * page + 5} 0 obj <</Length {len(text)}>> stream\n{text}\nendstream")
+    kids = " ".join(f"{2 * page + 4} 0 R" for page in range(pages))
+    objects.append(f"2 0 obj <</Type /Pages /Count {pages} /Kids [{kids}]>>")
+    body = " endobj\n".join(objects)
+    return f"%PDF-1.4\n{body} endobj\ntrailer <</Root 1 0 R>>\nstartxref\n0\n%%EOF\n".encode()
