@@ -71,12 +71,13 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has
             if self._closing is not None:
                 await self._closing
 
-    async def next(self, *, hold: bool = False) -> Delivery:
+    async def next(self, *, hold: bool = False, first: bool = False) -> Delivery:
         """The next message; waits for one. Keys take turns, those of one key come in order.
 
-        With `hold` the others of its key wait until `release`.
+        With `hold` the others of its key wait until `release`. With `first` it is one before which none of its key
+        waited.
         """
-        return await self._queue.get(hold=hold)
+        return await self._queue.get(hold=hold, first=first)
 
     def release(self, delivery: Delivery) -> None:
         """Lets the messages go on that wait behind one taken with `hold`."""

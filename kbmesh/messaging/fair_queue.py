@@ -31,12 +31,13 @@ class FairQueue(Generic[T]):
         self._begun[key] = deque([item])
         self._filled.set()
 
-    async def get(self, *, hold: bool = False) -> T:
-        """The next item; waits for one. With `hold` its line waits, too, until `release`."""
-        while not (self._begun or self._others):
+    async def get(self, *, hold: bool = False, first: bool = False) -> T:
+        """The next item; waits for one. With `hold` its line waits, too, until `release`. With `first` it is the
+        first of a line that has just begun."""
+        while not (self._begun or (self._others and not first)):
             self._filled.clear()
             await self._filled.wait()
-        self._begun_was_last = bool(self._begun) and not (self._others and self._begun_was_last)
+        self._begun_was_last = first or (bool(self._begun) and not (self._others and self._begun_was_last))
         key, line = (self._begun if self._begun_was_last else self._others).popitem(last=False)
         item = line.popleft()
         if hold:

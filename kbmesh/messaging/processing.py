@@ -203,40 +203,45 @@ async def run_batched(
     weigh: Callable[[Message], int],
     retry: RetrySettings,
     stop: asyncio.Event,
+    first_in_flight: int = 0,
     on_dead: OnDead | None = None,
 ) -> None:
     """Handles messages in batches across keys and partitions, until `stop`.
 
     A batch is closed before its weight would exceed `size`, or `linger_s` after its first message. Up to
     `in_flight` batches run at once, so that messages of one key may be handled out of order. A batch is gathered
-    no sooner than it can run, from keys in turn: none waits behind the backlog of another.
+    no sooner than it can run, from keys in turn: none waits behind the backlog of another. `first_in_flight` more
+    batches hold nothing but first messages of keys, which do not even wait for a batch of others to end.
     """
     processor = _Processor(dead_letters, retry, stop, on_dead)
-    slots = asyncio.Semaphore(in_flight)
 
-    async def fill(batch: list[Delivery]) -> None:
+    async def fill(batch: list[Delivery], *, first: bool) -> None:
         weight = weigh(batch[0].message)
         with suppress(TimeoutError):
             async with asyncio.timeout(linger_s):
                 while weight < size:
-                    delivery = await consumer.next()
+                    delivery = await consumer.next(first=first)
                     weight += weigh(delivery.message)
                     if weight > size:
                         consumer.put_back(delivery)
                     else:
                         batch.append(delivery)
 
-    async def work(batch: list[Delivery]) -> None:
-        try:
-            await processor.process_batch(batch, handle)
-        finally:
-            slots.release()
+    async def run(tasks: asyncio.TaskGroup, slots: asyncio.Semaphore, *, first: bool) -> None:
+        async def work(batch: list[Delivery]) -> None:
+            try:
+                await processor.process_batch(batch, handle)
+            finally:
+                slots.release()
+
+        while (delivery := await _next(consumer, slots, stop, first=first)) is not None:
+            batch = [delivery]
+            await fill(batch, first=first)
+            tasks.create_task(work(batch))
 
     async with consumer.running(), _bounded_tasks(retry.stop_timeout_s) as tasks:
-        while (delivery := await _next(consumer, slots, stop)) is not None:
-            batch = [delivery]
-            await fill(batch)
-            tasks.create_task(work(batch))
+        tasks.create_task(run(tasks, asyncio.Semaphore(first_in_flight), first=True))
+        await run(tasks, asyncio.Semaphore(in_flight), first=False)
 
 
 @asynccontextmanager
@@ -251,13 +256,13 @@ async def _bounded_tasks(timeout_s: float) -> AsyncIterator[asyncio.TaskGroup]:
 
 
 async def _next(
-    consumer: Consumer, slots: asyncio.Semaphore, stop: asyncio.Event, *, hold: bool = False
+    consumer: Consumer, slots: asyncio.Semaphore, stop: asyncio.Event, *, hold: bool = False, first: bool = False
 ) -> Delivery | None:
     """The next message together with a slot to handle it in, or None once `stop` is set."""
 
     async def take() -> Delivery:
         await slots.acquire()
-        return await consumer.next(hold=hold)
+        return await consumer.next(hold=hold, first=first)
 
     delivery = asyncio.ensure_future(take())
     stopped = asyncio.ensure_future(stop.wait())

@@ -112,6 +112,28 @@ async def test_a_batch_is_chosen_late_and_from_keys_in_turn(kafka_settings: Kafk
     assert b"small" in batches[2]
 
 
+async def test_the_first_message_of_a_key_does_not_wait_for_a_batch_of_another_to_end(
+    kafka_settings: KafkaSettings, topic: str
+) -> None:
+    await publish(kafka_settings, topic, [b"big"] * 40, key=b"big")
+    release = asyncio.Event()
+    batches: list[list[bytes | None]] = []
+
+    async def handle(messages: Sequence[Message]) -> None:
+        batches.append([message.value for message in messages])
+        if messages[0].value == b"big" and len(batches) > 1:
+            await release.wait()
+
+    async with batched(kafka_settings, topic, handle, size=4, in_flight=2, first_in_flight=1):
+        await eventually(lambda: len(batches) >= 3)
+        for key in (b"a", b"b"):
+            await publish(kafka_settings, topic, [key], key=key)
+            await eventually(lambda: batches[-1] == [key])  # noqa: B023 - awaited at once
+        release.set()
+        await eventually(lambda: sum(map(len, batches)) == 42)
+    assert await committed(kafka_settings, topic) == {0: 42}
+
+
 async def test_a_message_that_would_overfill_a_batch_begins_the_next(
     kafka_settings: KafkaSettings, topic: str
 ) -> None:

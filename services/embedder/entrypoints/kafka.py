@@ -68,6 +68,7 @@ async def consume_chunks(
             size=batch_chunks,
             linger_s=linger_s,
             in_flight=in_flight,
+            first_in_flight=1,
             weigh=_chunk_count,
             retry=retry,
             stop=stop,

@@ -45,6 +45,20 @@ async def test_a_line_that_was_served_and_comes_again_begins_anew() -> None:
     assert await taken(queue, 1) == ["a2"]
 
 
+async def test_who_wants_first_items_alone_waits_for_a_line_to_begin() -> None:
+    queue = queue_of("a1", "a2", "b1")
+    assert await queue.get(first=True) == "a1"
+    assert await queue.get(first=True) == "b1"
+    waiting = asyncio.ensure_future(queue.get(first=True))
+    await asyncio.sleep(0)
+    queue.put("a3")
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    queue.put("c1")
+    assert await asyncio.wait_for(waiting, 1) == "c1"
+    assert await taken(queue, 2) == ["a2", "a3"]
+
+
 async def test_a_held_line_waits_until_it_is_released_and_the_others_do_not() -> None:
     queue = queue_of("a1", "a2", "b1")
     assert await queue.get(hold=True) == "a1"
