@@ -5,7 +5,7 @@ from typing import Final
 
 import structlog
 
-NAMES: Final = ("pipeline", "extraction", "upload")
+NAMES: Final = ("pipeline", "extraction", "upload", "fairness")
 
 
 def main() -> None:

@@ -2,15 +2,12 @@
 
 The large ones are uploaded first. Small ones follow, one after the other, while the large ones are extracted, and
 then while they are embedded. Each has an id of its own, so that they come to lie in the partitions of the large
-ones as well as in others. Figures are JSON lines, as those of `deploy.embedded.bench`.
+ones as well as in others.
 """
 
-import argparse
 import asyncio
-import json
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -18,12 +15,12 @@ from pathlib import Path
 from typing import Final
 
 import httpx
-import structlog
 from fpdf import FPDF
 
+from deploy.embedded.benchmarks.report import log, report
 from deploy.embedded.stack import StackAddresses, StackOptions, running_stack
 
-EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "source" / "handbook.md"
+EXAMPLE: Final = Path(__file__).parents[3] / "examples" / "source" / "handbook.md"
 PAGES: Final = 1000
 WORDS: Final = 400  # of a page
 SAMPLES: Final = 12
@@ -71,7 +68,7 @@ class Client:
         document = await self.upload(pdf)
         started = time.perf_counter()
         async with asyncio.timeout(TIMEOUT_S):
-            while await self.status(document) != "ready":  # noqa: ASYNC110  # asked as a client would
+            while await self.status(document) != "ready":  # noqa: ASYNC110 - asked as a client would
                 await asyncio.sleep(POLL_S)
         return time.perf_counter() - started
 
@@ -132,31 +129,8 @@ async def run(*, pages: int, samples: int, large_counts: Sequence[int]) -> None:
             await measure(stack, pages=pages, samples=samples, large_counts=large_counts)
 
 
-def report(metric: str, value: float, **figures: object) -> None:
-    print(json.dumps({"metric": metric, "value": round(value, 4), **figures}), flush=True)
-
-
-def log(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
 def bench(*, quick: bool) -> None:
     if quick:
         asyncio.run(run(pages=200, samples=3, large_counts=(1,)))
     else:
         asyncio.run(run(pages=PAGES, samples=SAMPLES, large_counts=(1, 3)))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m deploy.embedded.bench_fairness", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="smaller: shows that it works, measures little")
-    arguments = parser.parse_args()
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger("warning"),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
-    bench(quick=arguments.quick)
-
-
-if __name__ == "__main__":
-    main()
