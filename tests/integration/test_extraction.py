@@ -47,17 +47,15 @@ async def code_of_failure(child: Child, *call: object, timeout: float = 30) -> s
     return caught.value.code
 
 
-async def test_a_warm_child_reads_its_first_pdf_quickly(extractor: ChildExtractor, tmp_path: Path) -> None:
+async def test_a_warm_child_reads_a_pdf_with_its_pages(extractor: ChildExtractor, tmp_path: Path) -> None:
     pdf = FPDF()
     for page in (1, 2):
         pdf.add_page()
         pdf.set_font("helvetica", size=11)
         pdf.multi_cell(0, 6, f"This is page {page} of the report. " + "Rows are kept for seven years. " * 80)
     pdf.output(str(tmp_path / "a.pdf"))
-    started = time.monotonic()
     origin = Origin("report 2026.pdf", Category.STRATEGY)
     drafts = await extractor.extract(tmp_path / "a.pdf", ContentType.PDF, origin)
-    assert time.monotonic() - started < 5
     assert [draft.ordinal for draft in drafts] == list(range(len(drafts)))
     assert {draft.page for draft in drafts} == {1, 2}
     assert all(draft.token_count <= 510 for draft in drafts)

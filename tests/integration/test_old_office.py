@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,9 +62,7 @@ def test_an_old_file_is_read_as_what_it_is_whatever_was_claimed(
 def test_a_hanging_libreoffice_is_ended(old: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     path = old("doc")
     monkeypatch.setattr(libreoffice, "_TIMEOUT_S", 0.05)
-    started = time.monotonic()
     assert code_of(path) == "extraction_timeout"
-    assert time.monotonic() - started < 20
 
 
 @needs_libreoffice

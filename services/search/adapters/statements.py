@@ -90,7 +90,7 @@ FROM matches ORDER BY similarity DESC, id LIMIT $5
 
 # $4: ids of chunks.
 PASSAGES: Final = f"""
-SELECT c.id, c.document_id, c.kb_id, filename, category, content, c.content_sha256, tier, metadata
+SELECT c.id, c.document_id, c.kb_id, d.filename, d.category, c.content, c.content_sha256, c.tier, c.metadata
 FROM chunks AS c JOIN documents AS d ON d.id = c.document_id
-WHERE c.id = ANY($4::uuid[]) AND live AND kind = 'document_chunk' AND c.kb_id = ANY({VISIBLE_BASES})
+WHERE c.id = ANY($4::uuid[]) AND c.live AND c.kind = 'document_chunk' AND c.kb_id = ANY({VISIBLE_BASES})
 """
