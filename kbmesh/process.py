@@ -54,8 +54,23 @@ def run(
 
 async def _until_signalled(running: AbstractAsyncContextManager[object]) -> None:
     stop = asyncio.Event()
+    started = False
+    opening = asyncio.current_task()
+    assert opening is not None  # noqa: S101 - asyncio.run made it
+
+    def on_signal() -> None:
+        # A start may take long, and is given up at once.
+        if not (stop.is_set() or started):
+            opening.cancel()
+        stop.set()
+
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signum, stop.set)
-    async with running:
-        await stop.wait()
+        loop.add_signal_handler(signum, on_signal)
+    try:
+        async with running:
+            started = True
+            await stop.wait()
+    except asyncio.CancelledError:
+        if not stop.is_set():
+            raise

@@ -20,6 +20,7 @@ class Settings(BaseSettings):
     log_level: str = "info"
     secret: str
     fail: str = ""
+    slow: bool = False
 
 @asynccontextmanager
 async def bootstrap(settings):
@@ -30,6 +31,12 @@ async def bootstrap(settings):
     if settings.fail == "bug":
         text = "the text of a document"
         raise KeyError("key")
+    if settings.slow:
+        print("starting", flush=True)
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            print("given up", flush=True)
     print("started", "KBMESH_TEST_SECRET" in os.environ, flush=True)
     yield
     print("closed", flush=True)
@@ -60,6 +67,17 @@ def test_a_signal_closes_everything_in_order_and_exits_with_0(tmp_path: Path, si
         output, _ = process.communicate(timeout=30)
     assert process.returncode == 0
     assert output.startswith("closed\n")
+    assert json.loads(output.splitlines()[-1])["event"] == "service_stopped"
+
+
+def test_a_signal_during_the_start_gives_it_up(tmp_path: Path) -> None:
+    with start(tmp_path, KBMESH_TEST_SECRET="s3cr3t", KBMESH_TEST_SLOW="true") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "starting\n"
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert output.startswith("given up\n")
     assert json.loads(output.splitlines()[-1])["event"] == "service_stopped"
 
 
