@@ -75,7 +75,8 @@ class QuotaSettings(_Group):
 
 
 class ExtractionSettings(_Group):
-    timeout_s: float = 120
+    timeout_s: float = 300
+    """Of one document. A PDF of 1,600 full pages takes two minutes on a slow core."""
     memory_bytes: int = 4096 * MIB
     """Of one process."""
     processes: int = Field(2, ge=1, le=64)
