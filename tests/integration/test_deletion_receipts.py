@@ -1,10 +1,8 @@
 """What a deletion says it took away, and what it finds when it looks again."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from uuid import UUID
 
 import httpx
 import pytest
@@ -13,10 +11,9 @@ from kbmesh.errors import Unavailable
 from kbmesh.postgres import Pool
 from services.ingest.adapters.directory import DirectoryStore
 from tests.support.documents import receipt, upload
-from tests.support.gateway import bearer, client_of, make_gateway, stored_files
+from tests.support.gateway import ALICE, bearer, client_of, make_gateway, stored_files
 from tests.support.pipeline import SPACE, TOPICS, Pipeline, text
 
-ALICE = UUID(int=1)
 STORED = f"SELECT (SELECT count(*) FROM documents) + (SELECT count(*) FROM chunks) + (SELECT count(*) FROM {SPACE.table})"  # noqa: E501, S608
 
 
@@ -30,31 +27,6 @@ class KeepingStore(DirectoryStore):
 
     async def delete(self, key: str) -> None:
         return
-
-
-@pytest.fixture
-def store_dir(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-async def http(pool: Pool, store_dir: Path) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(make_gateway(pool, store_dir, TOPICS)) as client:
-        client.headers.update(bearer(ALICE))
-        yield client
-
-
-@pytest.fixture
-async def kb(http: httpx.AsyncClient) -> str:
-    created: dict[str, str] = (await http.post("/knowledge-bases", json={"name": "Finance"})).json()
-    return created["id"]
-
-
-@pytest.fixture
-async def pipeline(pool: Pool, store_dir: Path) -> Pipeline:
-    made = Pipeline(pool, store_dir)
-    await made.open()
-    return made
 
 
 async def second_space(pool: Pool, *, cascades: bool) -> None:

@@ -1,47 +1,16 @@
 """A document that is called off, at each stage of its processing."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from uuid import UUID
 
 import httpx
-import pytest
 
 from kbmesh.postgres import Pool
 from services.embedder.entrypoints.kafka import read_message
 from services.embedder.handlers import give_up
 from services.ingest.adapters.postgres import PostgresDocuments
 from tests.support.documents import drafts, upload
-from tests.support.gateway import bearer, client_of, make_gateway
 from tests.support.pipeline import TOPICS, Pipeline, searchable, state, text
-
-ALICE, BOB = UUID(int=1), UUID(int=2)
-
-
-@pytest.fixture
-def store_dir(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-async def http(pool: Pool, store_dir: Path) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(make_gateway(pool, store_dir, TOPICS)) as client:
-        client.headers.update(bearer(ALICE))
-        yield client
-
-
-@pytest.fixture
-async def kb(http: httpx.AsyncClient) -> str:
-    created: dict[str, str] = (await http.post("/knowledge-bases", json={"name": "Finance"})).json()
-    return created["id"]
-
-
-@pytest.fixture
-async def pipeline(pool: Pool, store_dir: Path) -> Pipeline:
-    made = Pipeline(pool, store_dir)
-    await made.open()
-    return made
 
 
 async def cancel(http: httpx.AsyncClient, document: str) -> None:

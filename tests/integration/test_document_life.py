@@ -1,6 +1,5 @@
 """What happens to a document after its upload: gateway, extraction and embedding over the real tables."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -9,35 +8,8 @@ import pytest
 
 from kbmesh.postgres import Pool
 from tests.support.documents import upload
-from tests.support.gateway import bearer, client_of, make_gateway, stored_files
-from tests.support.pipeline import SPACE, TOPICS, Pipeline, searchable, state, text
-
-ALICE, BOB = UUID(int=1), UUID(int=2)
-
-
-@pytest.fixture
-def store_dir(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-async def http(pool: Pool, store_dir: Path) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(make_gateway(pool, store_dir, TOPICS)) as client:
-        client.headers.update(bearer(ALICE))
-        yield client
-
-
-@pytest.fixture
-async def kb(http: httpx.AsyncClient) -> str:
-    created: dict[str, str] = (await http.post("/knowledge-bases", json={"name": "Finance"})).json()
-    return created["id"]
-
-
-@pytest.fixture
-async def pipeline(pool: Pool, store_dir: Path) -> Pipeline:
-    made = Pipeline(pool, store_dir)
-    await made.open()
-    return made
+from tests.support.gateway import BOB, bearer, stored_files
+from tests.support.pipeline import SPACE, Pipeline, searchable, state, text
 
 
 async def vectors(pool: Pool, document: str) -> dict[str, list[float]]:

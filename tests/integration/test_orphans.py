@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -23,10 +23,8 @@ from services.ingest.handlers.orphans import OrphanCollector, OrphanPolicy
 from services.ingest.ports import Known
 from services.ingest.settings import HttpSettings, IngestSettings, Role, StoreSettings
 from tests.support.documents import upload
-from tests.support.gateway import AUTH, bearer, client_of, make_gateway, stored_files
-from tests.support.pipeline import TOPICS
+from tests.support.gateway import AUTH, stored_files
 
-ALICE = UUID(int=1)
 DAY_S = 86400.0
 POLICY = OrphanPolicy(grace_s=DAY_S, interval_s=0.01, max_count=10)
 GATEWAY_THAT_DIES = """
@@ -50,24 +48,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-@pytest.fixture
-def store_dir(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-async def http(pool: Pool, store_dir: Path) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(make_gateway(pool, store_dir, TOPICS)) as client:
-        client.headers.update(bearer(ALICE))
-        yield client
-
-
-@pytest.fixture
-async def kb(http: httpx.AsyncClient) -> str:
-    created: dict[str, str] = (await http.post("/knowledge-bases", json={"name": "Finance"})).json()
-    return created["id"]
 
 
 @pytest.fixture

@@ -1,9 +1,8 @@
 """Vectors computed anew from what is stored: gateway and embedder over the real tables, and no extractor."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -13,30 +12,8 @@ from services.embedder.domain.chunks import Source
 from services.embedder.handlers import give_up
 from services.ingest.domain.models import chunk_id
 from tests.support.documents import upload
-from tests.support.gateway import bearer, client_of, make_gateway, stored_files
-from tests.support.pipeline import SPACE, TOPICS, Pipeline, searchable, state, text
-
-ALICE, BOB = UUID(int=1), UUID(int=2)
-
-
-@pytest.fixture
-async def http(pool: Pool, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(make_gateway(pool, tmp_path, TOPICS)) as client:
-        client.headers.update(bearer(ALICE))
-        yield client
-
-
-@pytest.fixture
-async def kb(http: httpx.AsyncClient) -> str:
-    created: dict[str, str] = (await http.post("/knowledge-bases", json={"name": "Finance"})).json()
-    return created["id"]
-
-
-@pytest.fixture
-async def pipeline(pool: Pool, tmp_path: Path) -> Pipeline:
-    made = Pipeline(pool, tmp_path)
-    await made.open()
-    return made
+from tests.support.gateway import BOB, bearer, stored_files
+from tests.support.pipeline import SPACE, Pipeline, searchable, state, text
 
 
 async def rows(pool: Pool) -> tuple[int, int]:
@@ -47,7 +24,7 @@ async def rows(pool: Pool) -> tuple[int, int]:
 
 
 async def test_vectors_are_computed_anew_without_the_file(
-    http: httpx.AsyncClient, kb: str, pool: Pool, pipeline: Pipeline, tmp_path: Path
+    http: httpx.AsyncClient, kb: str, pool: Pool, pipeline: Pipeline, store_dir: Path
 ) -> None:
     pipeline.extractor.headed = True
     document = await upload(http, kb, text("one", "two"))
@@ -55,7 +32,7 @@ async def test_vectors_are_computed_anew_without_the_file(
     before = (await http.get(f"/documents/{document}/chunks")).json()["items"]
     read = sorted(pipeline.encoder.texts)
     pipeline.encoder.texts.clear()
-    for file in stored_files(tmp_path):
+    for file in stored_files(store_dir):
         file.unlink()
 
     answer = await http.post(f"/documents/{document}/reembed")

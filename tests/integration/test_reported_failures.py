@@ -1,10 +1,9 @@
 """What users of other systems reported, replayed here: each test names the report."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -23,36 +22,10 @@ from services.ingest.domain.headers import Origin, compose_header
 from tests.support.consuming import FAST, running, serial
 from tests.support.documents import upload
 from tests.support.files import pdf_with_nul
-from tests.support.gateway import bearer, client_of, make_gateway, stored_files
-from tests.support.pipeline import SPACE, TOPICS, ParagraphExtractor, Pipeline, searchable, state, text
+from tests.support.gateway import ALICE, BOB, bearer, client_of, make_gateway, stored_files
+from tests.support.pipeline import SPACE, ParagraphExtractor, Pipeline, searchable, state, text
 
-ALICE, BOB = UUID(int=1), UUID(int=2)
 SPLITTER = TokenizerSplitter(bundled_model_path() / "tokenizer.json")
-
-
-@pytest.fixture
-def store_dir(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-async def http(pool: Pool, store_dir: Path) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(make_gateway(pool, store_dir, TOPICS)) as client:
-        client.headers.update(bearer(ALICE))
-        yield client
-
-
-@pytest.fixture
-async def kb(http: httpx.AsyncClient) -> str:
-    created: dict[str, str] = (await http.post("/knowledge-bases", json={"name": "Finance"})).json()
-    return created["id"]
-
-
-@pytest.fixture
-async def pipeline(pool: Pool, store_dir: Path) -> Pipeline:
-    made = Pipeline(pool, store_dir)
-    await made.open()
-    return made
 
 
 class WholeExtractor:

@@ -13,9 +13,8 @@ from kbmesh.postgres import Pool
 from services.ingest.adapters.postgres import PostgresWebhooks
 from services.ingest.entrypoints.http import Gateway
 from tests.support.consuming import eventually
-from tests.support.gateway import bearer, client_of, make_gateway
+from tests.support.gateway import ALICE, bearer, client_of, make_gateway
 from tests.support.webhooks import (
-    ALICE,
     TOPICS,
     Receiver,
     create,

@@ -12,9 +12,8 @@ from services.ingest.adapters.endpoints import HttpEndpoints
 from services.ingest.entrypoints.http import Gateway
 from services.ingest.handlers.delivering import DeliveryPolicy, WebhookSender
 from tests.support.consuming import eventually
-from tests.support.gateway import bearer, client_of, make_gateway
+from tests.support.gateway import ALICE, bearer, client_of, make_gateway
 from tests.support.webhooks import (
-    ALICE,
     TIMEOUT_S,
     TOPICS,
     Receiver,

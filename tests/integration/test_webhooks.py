@@ -18,11 +18,8 @@ from services.ingest.entrypoints.http import Gateway
 from services.ingest.handlers.delivering import DeliveryPolicy, WebhookSender
 from services.ingest.settings import HttpSettings, IngestSettings, Role, StoreSettings, WebhooksSettings
 from tests.support.consuming import eventually, running
-from tests.support.gateway import AUTH, bearer, client_of, make_gateway
+from tests.support.gateway import ALICE, AUTH, BOB, TEAM, bearer, client_of, make_gateway
 from tests.support.webhooks import (
-    ALICE,
-    BOB,
-    TEAM,
     TOPICS,
     Receiver,
     create,

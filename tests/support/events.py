@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 import httpx
 
@@ -16,9 +15,8 @@ from services.ingest.adapters.postgres import listen_for_documents
 from services.ingest.adapters.uvicorn import serve_http
 from services.ingest.entrypoints.http import Gateway, create_app
 from services.ingest.handlers.watching import Watches, WatchLimits
-from tests.support.gateway import bearer
+from tests.support.gateway import ALICE, bearer
 
-ALICE, BOB, TEAM = UUID(int=1), UUID(int=2), UUID(int=3)
 TOPICS = Topics("kbmesh")
 LIMITS = WatchLimits(per_process=3, per_principal=2, heartbeat_s=30, reread_s=600, pause_s=0)
 

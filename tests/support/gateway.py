@@ -30,6 +30,7 @@ from services.ingest.ports import EmbeddingProvider
 SECRET = "a secret of the tests, which is long enough"
 AUTH = AuthSettings(mode=AuthMode.HS256, secret=SecretStr(SECRET))
 MAX_BYTES = 1_000_000
+ALICE, BOB, TEAM = UUID(int=1), UUID(int=2), UUID(int=3)
 
 
 def token(sub: UUID, *, teams: tuple[UUID, ...] = (), roles: tuple[str, ...] = ()) -> str:

@@ -21,7 +21,6 @@ from services.ingest.entrypoints.http import Gateway
 from services.ingest.handlers.delivering import DeliveryPolicy, WebhookSender
 from tests.support.consuming import running
 
-ALICE, BOB, TEAM = UUID(int=1), UUID(int=2), UUID(int=3)
 TOPICS = Topics("kbmesh")
 TIMEOUT_S = 20
 

@@ -9,9 +9,8 @@ import pytest
 
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
-from tests.support.gateway import bearer, client_of, make_gateway
+from tests.support.gateway import ALICE, BOB, TEAM, bearer, client_of, make_gateway
 
-ALICE, BOB, TEAM = UUID(int=1), UUID(int=2), UUID(int=3)
 EDITOR = bearer(ALICE, teams=(TEAM,), roles=("editor",))
 READER = bearer(BOB, teams=(TEAM,))
 PATH = "/channels/slack:C1/settings"

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from uuid import UUID
 
 import httpx
 import pytest
@@ -11,9 +10,7 @@ import pytest
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
 from tests.support.documents import receipt
-from tests.support.gateway import bearer, client_of, make_gateway, stored_files
-
-ALICE, BOB = UUID(int=1), UUID(int=2)
+from tests.support.gateway import ALICE, BOB, bearer, client_of, make_gateway, stored_files
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -12,9 +12,8 @@ from kbmesh.postgres import Pool
 from services.ingest.domain.content_type import ContentType
 from tests.support.documents import receipt
 from tests.support.files import zipped
-from tests.support.gateway import MAX_BYTES, bearer, client_of, make_gateway, stored_files
+from tests.support.gateway import ALICE, BOB, MAX_BYTES, bearer, client_of, make_gateway, stored_files
 
-ALICE, BOB = UUID(int=1), UUID(int=2)
 TEXT = b"Revenue is booked on delivery. It is reported each month.\n"
 
 

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from uuid import UUID
 
 import httpx
 import pytest
@@ -11,9 +10,8 @@ import pytest
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
 from tests.support.documents import drafts, extract, upload
-from tests.support.gateway import bearer, client_of, make_gateway, stored_files
+from tests.support.gateway import ALICE, BOB, bearer, client_of, make_gateway, stored_files
 
-ALICE, BOB = UUID(int=1), UUID(int=2)
 CHANGES = [("DELETE", ""), ("POST", "/reprocess"), ("POST", "/reembed")]
 
 

@@ -17,9 +17,8 @@ from services.ingest.adapters.directory import DirectoryStore
 from services.ingest.adapters.uvicorn import serve_http
 from services.ingest.entrypoints.http import create_app
 from tests.support.documents import drafts, extract, upload
-from tests.support.gateway import bearer, client_of, make_gateway, stored_files
+from tests.support.gateway import ALICE, BOB, bearer, client_of, make_gateway, stored_files
 
-ALICE, BOB = UUID(int=1), UUID(int=2)
 TEXT = b"Gro\xdfe Zahlen, in Latin-1.\n" * 20_000
 
 

@@ -3,16 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from uuid import UUID
 
 import httpx
 import pytest
 
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
-from tests.support.gateway import bearer, client_of, make_gateway, stored_files
+from tests.support.gateway import ALICE, BOB, TEAM, bearer, client_of, make_gateway, stored_files
 
-ALICE, BOB, TEAM = UUID(int=1), UUID(int=2), UUID(int=3)
 TEXT = b"Revenue is booked on delivery.\n"
 
 

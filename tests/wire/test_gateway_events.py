@@ -12,8 +12,8 @@ from kbmesh.postgres import Pool, PostgresSettings
 from services.ingest.adapters.postgres import PostgresDocuments
 from services.ingest.entrypoints.http import Gateway
 from services.ingest.handlers.watching import Watches
-from tests.support.events import BOB, LIMITS, TEAM, TOPICS, Server, listening, serving
-from tests.support.gateway import bearer, make_gateway
+from tests.support.events import LIMITS, TOPICS, Server, listening, serving
+from tests.support.gateway import BOB, TEAM, bearer, make_gateway
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from uuid import UUID
 
 import httpx
 import pytest
@@ -15,11 +14,10 @@ from services.embedder.adapters.postgres import ensure_space
 from services.embedder.domain.spaces import Space
 from services.ingest.adapters import embedding
 from services.ingest.adapters.embedding import EmbeddingHealth
-from tests.support.gateway import bearer, client_of, make_gateway, stored_files
+from tests.support.gateway import ALICE, bearer, client_of, make_gateway, stored_files
 from tests.support.rpc import answer as embed_answer
 from tests.support.rpc import served
 
-ALICE = UUID(int=1)
 TYPES = "https://kbmesh.dev/problems/"
 
 

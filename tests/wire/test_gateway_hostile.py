@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from uuid import UUID
 
 import httpx
 import pytest
@@ -12,9 +11,8 @@ import pytest
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
 from tests.support.events import Server, serving
-from tests.support.gateway import bearer, make_gateway, stored_files
+from tests.support.gateway import ALICE, bearer, make_gateway, stored_files
 
-ALICE = UUID(int=1)
 TEXT = b"Revenue is booked on delivery.\n"
 
 

@@ -1,6 +1,6 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -8,9 +8,7 @@ import pytest
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
 from tests.support.documents import receipt
-from tests.support.gateway import bearer, client_of, make_gateway
-
-ALICE, BOB, TEAM = UUID(int=1), UUID(int=2), UUID(int=3)
+from tests.support.gateway import ALICE, BOB, TEAM, bearer, client_of, make_gateway
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import httpx
 import pytest
@@ -12,9 +11,8 @@ import pytest
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
 from tests.support.documents import drafts, extract
-from tests.support.gateway import bearer, client_of, make_gateway, stored_files
+from tests.support.gateway import ALICE, bearer, client_of, make_gateway, stored_files
 
-ALICE = UUID(int=1)
 NOTED: dict[str, Any] = {
     "owner": "Finance 🙂",
     "year": 2026,

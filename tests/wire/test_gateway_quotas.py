@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from uuid import UUID
 
 import httpx
 import pytest
@@ -12,9 +11,8 @@ import pytest
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
 from services.ingest.domain.models import Quota
-from tests.support.gateway import bearer, client_of, make_gateway, stored_files
+from tests.support.gateway import ALICE, TEAM, bearer, client_of, make_gateway, stored_files
 
-ALICE, BOB, TEAM = UUID(int=1), UUID(int=2), UUID(int=3)
 EDITOR = bearer(ALICE, teams=(TEAM,), roles=("editor",))
 
 Limited = Callable[[Quota], AbstractAsyncContextManager[httpx.AsyncClient]]

@@ -21,8 +21,8 @@ from schemathesis.specs.openapi.checks import (
 
 from kbmesh.postgres import Pool
 from services.ingest.entrypoints.http import create_app
-from tests.support.events import ALICE, TEAM, TOPICS, serving
-from tests.support.gateway import bearer, make_gateway
+from tests.support.events import TOPICS, serving
+from tests.support.gateway import ALICE, TEAM, bearer, make_gateway
 
 EXAMPLES = 30
 CHECKS = [

@@ -22,8 +22,8 @@ from services.ingest.domain.models import Document
 from services.ingest.entrypoints.http import Gateway
 from services.ingest.handlers.watching import Alive, Complete, Watches, follow
 from services.ingest.settings import HttpSettings, IngestSettings, Role, StoreSettings
-from tests.support.events import ALICE, BOB, LIMITS, TOPICS, Server, Stream, listening, serving
-from tests.support.gateway import AUTH, SECRET, bearer, make_gateway
+from tests.support.events import LIMITS, TOPICS, Server, Stream, listening, serving
+from tests.support.gateway import ALICE, AUTH, BOB, SECRET, bearer, make_gateway
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -16,9 +16,8 @@ from kbmesh.postgres import Pool
 from services.ingest.adapters.directory import DirectoryStore
 from services.ingest.handlers.documents import UploadLimits
 from tests.support.forms import FORM, contents, file, outcomes, said
-from tests.support.gateway import MAX_BYTES, bearer, client_of, make_gateway, stored_files
+from tests.support.gateway import ALICE, BOB, MAX_BYTES, bearer, client_of, make_gateway, stored_files
 
-ALICE, BOB = UUID(int=1), UUID(int=2)
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40
 
 

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from uuid import UUID
 
 import httpx
 import pytest
@@ -12,9 +11,7 @@ from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
 from tests.support.events import Server, serving
 from tests.support.forms import FORM, contents, file, outcomes
-from tests.support.gateway import bearer, make_gateway, stored_files
-
-ALICE = UUID(int=1)
+from tests.support.gateway import ALICE, bearer, make_gateway, stored_files
 
 
 @pytest.fixture

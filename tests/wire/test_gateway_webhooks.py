@@ -10,16 +10,8 @@ import pytest
 
 from kbmesh.postgres import Pool
 from services.ingest.entrypoints.http import Gateway
-from tests.support.gateway import bearer, client_of, make_gateway
-from tests.support.webhooks import (
-    ALICE,
-    BOB,
-    TOPICS,
-    create,
-    create_kb,
-    happened,
-    log_of,
-)
+from tests.support.gateway import ALICE, BOB, bearer, client_of, make_gateway
+from tests.support.webhooks import TOPICS, create, create_kb, happened, log_of
 
 
 @pytest.fixture
