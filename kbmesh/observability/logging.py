@@ -1,14 +1,14 @@
 import logging
 import sys
+from traceback import extract_tb
+from typing import Any
 
 import structlog
 from opentelemetry import trace
 from structlog.processors import ExceptionRenderer
-from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-# Without the values of local variables: some of them are text of documents.
-_tracebacks = ExceptionRenderer(ExceptionDictTransformer(show_locals=False))
+from kbmesh.errors import KbmeshError
 
 
 def configure_logging(service: str, level: str = "info") -> None:
@@ -33,7 +33,7 @@ def configure_logging(service: str, level: str = "info") -> None:
             foreign_pre_chain=shared,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                _tracebacks,
+                ExceptionRenderer(lambda exc_info: _chain(exc_info[1])),
                 structlog.processors.JSONRenderer(),
             ],
         )
@@ -41,6 +41,21 @@ def configure_logging(service: str, level: str = "info") -> None:
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     for noisy in ("aiokafka", "httpx", "unstructured", "pdfminer"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def _chain(error: BaseException | None) -> list[dict[str, Any]]:
+    """An error and what it came from: types and places. The messages of libraries are left out, and the values of
+    variables: they may quote a document."""
+    errors: list[dict[str, Any]] = []
+    while error is not None:
+        frames = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in extract_tb(error.__traceback__)]
+        errors.append({"type": f"{type(error).__module__}.{type(error).__qualname__}", "frames": frames})
+        if isinstance(error, KbmeshError | OSError):
+            errors[-1]["message"] = str(error)
+        if isinstance(error, BaseExceptionGroup):
+            errors[-1]["errors"] = [_chain(member) for member in error.exceptions]
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return errors
 
 
 def _add_trace(_: WrappedLogger, __: str, event: EventDict) -> EventDict:

@@ -30,7 +30,10 @@ async def bootstrap(settings):
         raise Unavailable("no database")
     if settings.fail == "bug":
         text = "the text of a document"
-        raise KeyError("key")
+        try:
+            raise KeyError(text) from OSError(28, "No space left on device")
+        except KeyError as error:
+            raise ExceptionGroup(text, [error]) from None
     if settings.slow:
         print("starting", flush=True)
         try:
@@ -89,6 +92,23 @@ def test_a_failure_exits_with_a_code_and_one_line_that_says_why(tmp_path: Path, 
     [line] = output.splitlines()
     assert json.loads(line)["event"] == "service_failed"
     assert "s3cr3t" not in output
+    assert "the text of a document" not in output
+
+
+def test_an_unforeseen_error_is_told_by_type_and_place_and_not_in_words_that_may_quote_a_document(
+    tmp_path: Path,
+) -> None:
+    with start(tmp_path, KBMESH_TEST_SECRET="s3cr3t", KBMESH_TEST_FAIL="bug") as process:
+        output, _ = process.communicate(timeout=30)
+    [group] = json.loads(output)["exception"]
+    [[lookup, cause]] = group["errors"]
+    assert [error["type"] for error in (group, lookup, cause)] == [
+        "builtins.ExceptionGroup",
+        "builtins.KeyError",
+        "builtins.OSError",
+    ]
+    assert lookup["frames"][-1].endswith(" bootstrap")
+    assert cause["message"] == "[Errno 28] No space left on device"
     assert "the text of a document" not in output
 
 
