@@ -11,6 +11,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import asyncpg
+import httpx
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from hypothesis import settings
@@ -20,10 +21,12 @@ from deploy.embedded.broker import EmbeddedBroker
 from deploy.embedded.ports import free_ports
 from deploy.embedded.postgres import EmbeddedPostgres
 from deploy.kafka.topics import ensure_topics
-from kbmesh.messaging import KafkaSettings
+from kbmesh.messaging import KafkaSettings, Topics
 from kbmesh.postgres.migrate import migrate
 from kbmesh.postgres.pool import PostgresSettings, open_pool
+from services.ingest.entrypoints.http import Gateway
 from tests.support.databases import DatabaseServer
+from tests.support.gateway import ALICE, bearer, client_of, make_gateway
 
 # In CI the same examples each time: a change is judged there, not luck. Elsewhere new ones are sought.
 settings.register_profile("ci", derandomize=True)
@@ -118,3 +121,28 @@ async def kafka_settings(kafka_bootstrap: str) -> AsyncIterator[KafkaSettings]:
         await admin.delete_topics(list(created))
     finally:
         await admin.close()
+
+
+@pytest.fixture
+def store_dir(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def gateway(pool: asyncpg.Pool, store_dir: Path) -> Gateway:
+    return make_gateway(pool, store_dir, Topics("kbmesh"))
+
+
+@pytest.fixture
+async def http(gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
+    """Alice's client of the gateway."""
+    async with client_of(gateway) as client:
+        client.headers.update(bearer(ALICE))
+        yield client
+
+
+@pytest.fixture
+async def kb(http: httpx.AsyncClient) -> str:
+    """A knowledge base of Alice's."""
+    created: dict[str, str] = (await http.post("/knowledge-bases", json={"name": "Finance"})).json()
+    return created["id"]

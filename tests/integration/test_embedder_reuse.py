@@ -1,56 +1,20 @@
 """Chunks of a new revision whose text an older one has embedded already."""
 
 import asyncio
-from collections.abc import Sequence
-from uuid import UUID
 
-import numpy as np
 import pytest
 
 from kbmesh.postgres import Pool
 from services.embedder.adapters.postgres import PostgresVectorStore, ensure_space
 from services.embedder.domain.chunks import ReadyChunks, Source, Stored
-from services.embedder.domain.encoding import Vectors
-from services.embedder.domain.spaces import Space
-from tests.support.sources import Prepared, add_document, add_record, add_revision
-
-SPACE = Space("test-model", 8)
+from tests.support.sources import add_document, add_record, add_revision
+from tests.support.vectors import SPACE, embed, live_chunks, some_vectors, state
 
 
 @pytest.fixture
 async def store(pool: Pool) -> PostgresVectorStore:
     await ensure_space(pool, SPACE)
     return PostgresVectorStore(pool, SPACE, status_topic="test.status.v1")
-
-
-def some_vectors(count: int) -> Vectors:
-    values = np.random.default_rng(1).normal(size=(count, SPACE.dimensions)).astype(np.float32)
-    unit: Vectors = values / np.linalg.norm(values, axis=1, keepdims=True)
-    return unit
-
-
-async def embed(store: PostgresVectorStore, prepared: Prepared, chunk_ids: Sequence[UUID] | None = None) -> Stored:
-    ids = prepared.chunk_ids if chunk_ids is None else chunk_ids
-    return await store.store([prepared.ready], ids, some_vectors(len(ids)))
-
-
-async def live_chunks(pool: Pool, prepared: Prepared) -> set[UUID]:
-    """What search sees of a source, in one snapshot."""
-    rows = await pool.fetch(
-        f"SELECT v.chunk_id FROM {SPACE.table} v JOIN chunks c ON c.id = v.chunk_id"  # noqa: S608
-        " WHERE v.live AND c.live AND (c.kind, c.source_id) = ($1, $2)",
-        prepared.source.kind,
-        prepared.source.source_id,
-    )
-    return {row["chunk_id"] for row in rows}
-
-
-async def state(pool: Pool, prepared: Prepared) -> tuple[str, int | None, int]:
-    row = await pool.fetchrow(
-        "SELECT status, live_revision, embedded_count FROM documents WHERE id = $1", prepared.document_id
-    )
-    assert row is not None
-    return row["status"], row["live_revision"], row["embedded_count"]
 
 
 async def test_a_text_that_an_older_revision_has_gets_its_vector(pool: Pool, store: PostgresVectorStore) -> None:

@@ -2,7 +2,6 @@ import asyncio
 from collections.abc import Sequence
 from uuid import UUID
 
-import numpy as np
 import pytest
 
 from kbmesh.errors import Misconfigured
@@ -10,11 +9,10 @@ from kbmesh.events.v1.status_pb2 import DocumentStatus, DocumentStatusChanged
 from kbmesh.postgres import Pool
 from services.embedder.adapters.postgres import PostgresVectorStore, ensure_space
 from services.embedder.domain.chunks import Source, Stored
-from services.embedder.domain.encoding import Vectors
 from services.embedder.domain.spaces import Space
 from tests.support.sources import Prepared, add_document, add_record, add_revision
+from tests.support.vectors import SPACE, embed, live_chunks, some_vectors, state
 
-SPACE = Space("test-model", 8)
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 STATUS_TOPIC = "test.status.v1"
 
@@ -23,17 +21,6 @@ STATUS_TOPIC = "test.status.v1"
 async def store(pool: Pool) -> PostgresVectorStore:
     await ensure_space(pool, SPACE)
     return PostgresVectorStore(pool, SPACE, status_topic=STATUS_TOPIC)
-
-
-def some_vectors(count: int) -> Vectors:
-    values = np.random.default_rng(1).normal(size=(count, SPACE.dimensions)).astype(np.float32)
-    unit: Vectors = values / np.linalg.norm(values, axis=1, keepdims=True)
-    return unit
-
-
-async def embed(store: PostgresVectorStore, prepared: Prepared, chunk_ids: Sequence[UUID] | None = None) -> Stored:
-    ids = prepared.chunk_ids if chunk_ids is None else chunk_ids
-    return await store.store([prepared.ready], ids, some_vectors(len(ids)))
 
 
 async def announced(pool: Pool) -> list[tuple[str, int, str, int, int]]:
@@ -52,25 +39,6 @@ async def announced(pool: Pool) -> list[tuple[str, int, str, int, int]]:
         )
         for event in events
     ]
-
-
-async def live_chunks(pool: Pool, prepared: Prepared) -> set[UUID]:
-    """What search sees of a source, in one snapshot."""
-    rows = await pool.fetch(
-        f"SELECT v.chunk_id FROM {SPACE.table} v JOIN chunks c ON c.id = v.chunk_id"  # noqa: S608
-        " WHERE v.live AND c.live AND (c.kind, c.source_id) = ($1, $2)",
-        prepared.source.kind,
-        prepared.source.source_id,
-    )
-    return {row["chunk_id"] for row in rows}
-
-
-async def state(pool: Pool, prepared: Prepared) -> tuple[str, int | None, int]:
-    row = await pool.fetchrow(
-        "SELECT status, live_revision, embedded_count FROM documents WHERE id = $1", prepared.document_id
-    )
-    assert row is not None
-    return row["status"], row["live_revision"], row["embedded_count"]
 
 
 async def test_a_document_is_ready_once_its_last_chunk_has_a_vector(

@@ -1,7 +1,6 @@
 """Secrets that are replaced, endpoints that are gone, and attempts whose outcome was lost."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from kbmesh.postgres import Pool
 from services.ingest.adapters.postgres import PostgresWebhooks
 from services.ingest.entrypoints.http import Gateway
 from tests.support.consuming import eventually
-from tests.support.gateway import ALICE, bearer, client_of, make_gateway
+from tests.support.gateway import make_gateway
 from tests.support.webhooks import (
     TOPICS,
     Receiver,
@@ -21,7 +20,6 @@ from tests.support.webhooks import (
     create_kb,
     happened,
     log_of,
-    receiving,
     sending,
     until_settled,
     verify,
@@ -29,21 +27,8 @@ from tests.support.webhooks import (
 
 
 @pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with receiving() as receiver:
-        yield receiver
-
-
-@pytest.fixture
-def gateway(pool: Pool, tmp_path: Path) -> Gateway:
-    return make_gateway(pool, tmp_path / "store", TOPICS, allow_private=True)
-
-
-@pytest.fixture
-async def http(gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(gateway) as client:
-        client.headers.update(bearer(ALICE))
-        yield client
+def gateway(pool: Pool, store_dir: Path) -> Gateway:
+    return make_gateway(pool, store_dir, TOPICS, allow_private=True)
 
 
 async def rotate(http: httpx.AsyncClient, webhook: dict[str, Any]) -> str:

@@ -1,7 +1,6 @@
 """Senders beside one another, slow receivers, stops and deaths."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
@@ -12,7 +11,7 @@ from services.ingest.adapters.endpoints import HttpEndpoints
 from services.ingest.entrypoints.http import Gateway
 from services.ingest.handlers.delivering import DeliveryPolicy, WebhookSender
 from tests.support.consuming import eventually
-from tests.support.gateway import ALICE, bearer, client_of, make_gateway
+from tests.support.gateway import make_gateway
 from tests.support.webhooks import (
     TIMEOUT_S,
     TOPICS,
@@ -28,21 +27,8 @@ from tests.support.webhooks import (
 
 
 @pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with receiving() as receiver:
-        yield receiver
-
-
-@pytest.fixture
-def gateway(pool: Pool, tmp_path: Path) -> Gateway:
-    return make_gateway(pool, tmp_path / "store", TOPICS, allow_private=True)
-
-
-@pytest.fixture
-async def http(gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(gateway) as client:
-        client.headers.update(bearer(ALICE))
-        yield client
+def gateway(pool: Pool, store_dir: Path) -> Gateway:
+    return make_gateway(pool, store_dir, TOPICS, allow_private=True)
 
 
 async def test_two_senders_send_each_delivery_once(

@@ -1,7 +1,6 @@
 """Which events reach a webhook, over the real database, with real receivers of their own."""
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -18,7 +17,7 @@ from services.ingest.entrypoints.http import Gateway
 from services.ingest.handlers.delivering import DeliveryPolicy, WebhookSender
 from services.ingest.settings import HttpSettings, IngestSettings, Role, StoreSettings, WebhooksSettings
 from tests.support.consuming import eventually, running
-from tests.support.gateway import ALICE, AUTH, BOB, TEAM, bearer, client_of, make_gateway
+from tests.support.gateway import ALICE, AUTH, BOB, TEAM, bearer, make_gateway
 from tests.support.webhooks import (
     TOPICS,
     Receiver,
@@ -26,7 +25,6 @@ from tests.support.webhooks import (
     create_kb,
     happened,
     log_of,
-    receiving,
     sending,
     until_settled,
     verify,
@@ -34,21 +32,8 @@ from tests.support.webhooks import (
 
 
 @pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with receiving() as receiver:
-        yield receiver
-
-
-@pytest.fixture
-def gateway(pool: Pool, tmp_path: Path) -> Gateway:
-    return make_gateway(pool, tmp_path / "store", TOPICS, allow_private=True)
-
-
-@pytest.fixture
-async def http(gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(gateway) as client:
-        client.headers.update(bearer(ALICE))
-        yield client
+def gateway(pool: Pool, store_dir: Path) -> Gateway:
+    return make_gateway(pool, store_dir, TOPICS, allow_private=True)
 
 
 async def test_a_delivery_is_repeated_until_it_is_taken_and_every_attempt_is_signed(

@@ -1,23 +1,13 @@
 """The routes of older clients."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
-import pytest
 
-from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
 from tests.support.documents import receipt
-from tests.support.gateway import ALICE, BOB, bearer, client_of, make_gateway, stored_files
-
-
-@pytest.fixture
-async def http(pool: Pool, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(make_gateway(pool, tmp_path, Topics("kbmesh"))) as client:
-        client.headers.update(bearer(ALICE))
-        yield client
+from tests.support.gateway import ALICE, BOB, bearer, stored_files
 
 
 async def upload(http: httpx.AsyncClient, name: str, data: bytes = b"Churn.") -> httpx.Response:
@@ -42,7 +32,7 @@ async def test_a_chunk_upload_is_an_upload(http: httpx.AsyncClient) -> None:
 
 
 async def test_the_default_knowledge_base_holds_what_older_clients_upload(
-    http: httpx.AsyncClient, tmp_path: Path
+    http: httpx.AsyncClient, store_dir: Path
 ) -> None:
     before = await http.get("/api/knowledge-base")
     uploaded = await upload(http, "a.txt")
@@ -60,7 +50,7 @@ async def test_the_default_knowledge_base_holds_what_older_clients_upload(
     ]
     assert (removed.json()["documents"], removed.json()["objects"]) == (2, 2)
     assert (await http.get("/api/knowledge-base")).json()["items"] == []
-    assert stored_files(tmp_path) == []
+    assert stored_files(store_dir) == []
     assert [base["id"] for base in bases] == [listed[0]["kb_id"]]
 
 

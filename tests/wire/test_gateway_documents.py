@@ -10,30 +10,17 @@ import pytest
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
 from services.ingest.domain.content_type import ContentType
+from services.ingest.entrypoints.http import Gateway
 from tests.support.documents import receipt
 from tests.support.files import zipped
-from tests.support.gateway import ALICE, BOB, MAX_BYTES, bearer, client_of, make_gateway, stored_files
+from tests.support.gateway import ALICE, BOB, MAX_BYTES, bearer, make_gateway, stored_files
 
 TEXT = b"Revenue is booked on delivery. It is reported each month.\n"
 
 
 @pytest.fixture
-def store_dir(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-async def http(pool: Pool, store_dir: Path) -> AsyncIterator[httpx.AsyncClient]:
-    gateway = make_gateway(pool, store_dir, Topics("kbmesh"), idle_timeout_s=0.3)
-    async with client_of(gateway) as client:
-        client.headers.update(bearer(ALICE))
-        yield client
-
-
-@pytest.fixture
-async def kb(http: httpx.AsyncClient) -> str:
-    created: dict[str, str] = (await http.post("/knowledge-bases", json={"name": "Finance"})).json()
-    return created["id"]
+def gateway(pool: Pool, store_dir: Path) -> Gateway:
+    return make_gateway(pool, store_dir, Topics("kbmesh"), idle_timeout_s=0.3)
 
 
 async def upload(http: httpx.AsyncClient, kb: str, data: bytes = TEXT, **params: str) -> httpx.Response:

@@ -1,36 +1,16 @@
 """Requests that hold only for the document as the caller has seen it."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
 import pytest
 
-from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
 from tests.support.documents import drafts, extract, upload
-from tests.support.gateway import ALICE, BOB, bearer, client_of, make_gateway, stored_files
+from tests.support.gateway import BOB, bearer, stored_files
 
 CHANGES = [("DELETE", ""), ("POST", "/reprocess"), ("POST", "/reembed")]
-
-
-@pytest.fixture
-def store_dir(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-async def http(pool: Pool, store_dir: Path) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(make_gateway(pool, store_dir, Topics("kbmesh"))) as client:
-        client.headers.update(bearer(ALICE))
-        yield client
-
-
-@pytest.fixture
-async def kb(http: httpx.AsyncClient) -> str:
-    created: dict[str, str] = (await http.post("/knowledge-bases", json={"name": "Finance"})).json()
-    return created["id"]
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
@@ -17,27 +17,9 @@ from services.ingest.adapters.directory import DirectoryStore
 from services.ingest.adapters.uvicorn import serve_http
 from services.ingest.entrypoints.http import create_app
 from tests.support.documents import drafts, extract, upload
-from tests.support.gateway import ALICE, BOB, bearer, client_of, make_gateway, stored_files
+from tests.support.gateway import ALICE, BOB, bearer, make_gateway, stored_files
 
 TEXT = b"Gro\xdfe Zahlen, in Latin-1.\n" * 20_000
-
-
-@pytest.fixture
-def store_dir(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-async def http(pool: Pool, store_dir: Path) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(make_gateway(pool, store_dir, Topics("kbmesh"))) as client:
-        client.headers.update(bearer(ALICE))
-        yield client
-
-
-@pytest.fixture
-async def kb(http: httpx.AsyncClient) -> str:
-    created: dict[str, str] = (await http.post("/knowledge-bases", json={"name": "Finance"})).json()
-    return created["id"]
 
 
 async def test_the_original_comes_back_as_it_was_uploaded(http: httpx.AsyncClient, kb: str) -> None:

@@ -7,21 +7,16 @@ from pathlib import Path
 import httpx
 import pytest
 
-from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
-from tests.support.gateway import ALICE, BOB, TEAM, bearer, client_of, make_gateway, stored_files
+from services.ingest.entrypoints.http import Gateway
+from tests.support.gateway import ALICE, BOB, TEAM, bearer, client_of, stored_files
 
 TEXT = b"Revenue is booked on delivery.\n"
 
 
 @pytest.fixture
-def store_dir(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-async def http(pool: Pool, store_dir: Path) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(make_gateway(pool, store_dir, Topics("kbmesh"))) as client:
+async def http(gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(gateway) as client:
         client.headers.update(bearer(ALICE, teams=(TEAM,), roles=("editor",)))
         yield client
 

@@ -17,11 +17,6 @@ TEXT = b"Revenue is booked on delivery.\n"
 
 
 @pytest.fixture
-def store_dir(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
 async def server(pool: Pool, store_dir: Path) -> AsyncIterator[Server]:
     async with serving(make_gateway(pool, store_dir, Topics("kbmesh"), idle_timeout_s=1)) as server:
         server.http.headers.update(bearer(ALICE))

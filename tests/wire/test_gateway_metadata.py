@@ -1,17 +1,15 @@
 """What a caller notes on a document."""
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
 from tests.support.documents import drafts, extract
-from tests.support.gateway import ALICE, bearer, client_of, make_gateway, stored_files
+from tests.support.gateway import stored_files
 
 NOTED: dict[str, Any] = {
     "owner": "Finance 🙂",
@@ -22,24 +20,6 @@ NOTED: dict[str, Any] = {
     "until": None,
     "tags": ["a", "b"],
 }
-
-
-@pytest.fixture
-def store_dir(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-async def http(pool: Pool, store_dir: Path) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(make_gateway(pool, store_dir, Topics("kbmesh"))) as client:
-        client.headers.update(bearer(ALICE))
-        yield client
-
-
-@pytest.fixture
-async def kb(http: httpx.AsyncClient) -> str:
-    created: dict[str, str] = (await http.post("/knowledge-bases", json={"name": "Finance"})).json()
-    return created["id"]
 
 
 async def upload(

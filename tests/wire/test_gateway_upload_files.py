@@ -11,33 +11,19 @@ import httpx
 import pytest
 
 from kbmesh.errors import Unavailable
-from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
 from services.ingest.adapters.directory import DirectoryStore
+from services.ingest.entrypoints.http import Gateway
 from services.ingest.handlers.documents import UploadLimits
 from tests.support.forms import FORM, contents, file, outcomes, said
-from tests.support.gateway import ALICE, BOB, MAX_BYTES, bearer, client_of, make_gateway, stored_files
+from tests.support.gateway import BOB, MAX_BYTES, bearer, stored_files
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40
 
 
 @pytest.fixture
-def store_dir(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-async def http(pool: Pool, store_dir: Path) -> AsyncIterator[httpx.AsyncClient]:
-    gateway = make_gateway(pool, store_dir, Topics("kbmesh"))
-    async with client_of(replace(gateway, limits=UploadLimits(MAX_BYTES, 5, max_files=5))) as client:
-        client.headers.update(bearer(ALICE))
-        yield client
-
-
-@pytest.fixture
-async def kb(http: httpx.AsyncClient) -> str:
-    created: dict[str, str] = (await http.post("/knowledge-bases", json={"name": "Finance"})).json()
-    return created["id"]
+def gateway(gateway: Gateway) -> Gateway:
+    return replace(gateway, limits=UploadLimits(MAX_BYTES, 5, max_files=5))
 
 
 async def send(

@@ -15,11 +15,6 @@ from tests.support.gateway import ALICE, bearer, make_gateway, stored_files
 
 
 @pytest.fixture
-def store_dir(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
 async def server(pool: Pool, store_dir: Path) -> AsyncIterator[Server]:
     async with serving(make_gateway(pool, store_dir, Topics("kbmesh"))) as server:
         server.http.headers.update(bearer(ALICE))

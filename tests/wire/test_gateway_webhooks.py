@@ -1,7 +1,6 @@
 """The routes of webhooks."""
 
 import base64
-from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -10,20 +9,13 @@ import pytest
 
 from kbmesh.postgres import Pool
 from services.ingest.entrypoints.http import Gateway
-from tests.support.gateway import ALICE, BOB, bearer, client_of, make_gateway
+from tests.support.gateway import BOB, bearer, client_of, make_gateway
 from tests.support.webhooks import TOPICS, create, create_kb, happened, log_of
 
 
 @pytest.fixture
-def gateway(pool: Pool, tmp_path: Path) -> Gateway:
-    return make_gateway(pool, tmp_path / "store", TOPICS, allow_private=True)
-
-
-@pytest.fixture
-async def http(gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(gateway) as client:
-        client.headers.update(bearer(ALICE))
-        yield client
+def gateway(pool: Pool, store_dir: Path) -> Gateway:
+    return make_gateway(pool, store_dir, TOPICS, allow_private=True)
 
 
 async def test_the_secret_is_shown_once_and_not_what_the_database_holds(

@@ -8,10 +8,9 @@ import asyncpg
 from kbmesh.auth import Principal
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Connection, fetch_one
-from kbmesh.postgres.access import identity
 from kbmesh.provenance import DOCUMENT_CHUNK
 from services.ingest.adapters.postgres.events import enqueue_chunks_ready, enqueue_status
-from services.ingest.adapters.postgres.rows import SELECT_VISIBLE
+from services.ingest.adapters.postgres.rows import lock_batch
 from services.ingest.domain.models import chunk_id
 
 COPY_TIMEOUT_S: Final = 300
@@ -65,12 +64,5 @@ async def renew_vectors_batch(
     conn: Connection, topics: Topics, principal: Principal, kb_id: UUID, *, after: UUID | None, limit: int
 ) -> list[tuple[UUID, bool]]:
     """The next documents of a knowledge base in order of id, which is the order of locks; False: no chunks."""
-    rows = await conn.fetch(
-        f"""{SELECT_VISIBLE} AND d.kb_id = $3 AND ($4::uuid IS NULL OR d.id > $4)
-            ORDER BY d.id LIMIT $5 FOR UPDATE OF d""",
-        *identity(principal),
-        kb_id,
-        after,
-        limit,
-    )
+    rows = await lock_batch(conn, principal, kb_id, after=after, limit=limit)
     return [(row["id"], await renew_vectors(conn, topics, row) is not None) for row in rows]

@@ -8,9 +8,8 @@ import asyncpg
 from kbmesh.auth import Principal
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Connection, fetch_one
-from kbmesh.postgres.access import identity
 from services.ingest.adapters.postgres.events import enqueue_uploaded
-from services.ingest.adapters.postgres.rows import SELECT_VISIBLE
+from services.ingest.adapters.postgres.rows import lock_batch
 
 RENEW: Final = """
 UPDATE documents
@@ -32,14 +31,7 @@ async def renew_batch(
     conn: Connection, topics: Topics, principal: Principal, kb_id: UUID, *, after: UUID | None, limit: int
 ) -> list[UUID]:
     """The next documents of a knowledge base in order of id, which is the order of locks."""
-    rows = await conn.fetch(
-        f"""{SELECT_VISIBLE} AND d.kb_id = $3 AND ($4::uuid IS NULL OR d.id > $4)
-            ORDER BY d.id LIMIT $5 FOR UPDATE OF d""",
-        *identity(principal),
-        kb_id,
-        after,
-        limit,
-    )
+    rows = await lock_batch(conn, principal, kb_id, after=after, limit=limit)
     for row in rows:
         await renew(conn, topics, row["id"])
     return [row["id"] for row in rows]

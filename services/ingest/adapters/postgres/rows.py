@@ -63,3 +63,17 @@ async def lock_visible(
     if row is not None and seen is not None and to_document(row).version not in seen:
         raise PreconditionFailed("the document has changed since")
     return row
+
+
+async def lock_batch(
+    conn: Connection, principal: Principal, kb_id: UUID, *, after: UUID | None, limit: int
+) -> list[asyncpg.Record]:
+    """The next documents of a knowledge base that the principal may see, locked in order of id."""
+    return await conn.fetch(
+        f"""{SELECT_VISIBLE} AND d.kb_id = $3 AND ($4::uuid IS NULL OR d.id > $4)
+            ORDER BY d.id LIMIT $5 FOR UPDATE OF d""",
+        *identity(principal),
+        kb_id,
+        after,
+        limit,
+    )
