@@ -1,22 +1,25 @@
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from kbmesh.errors import InvalidArgument
+from kbmesh.errors import InvalidArgument, NotFound
 from services.embedder.domain.chunks import ReadyChunks, Source, Stored
-from services.embedder.domain.encoding import Encoded, InputType, check_vectors
-from services.embedder.ports import TextEncoder, VectorStore
+from services.embedder.domain.encoding import Encoded, InputType, Lane, check_vectors, cut
+from services.embedder.domain.spaces import Space
+from services.embedder.ports import Models, SpaceDirectory, VectorStore
 
 MAX_TEXTS: Final = 32
 MAX_TEXT_BYTES: Final = 32 * 1024
 
 
-async def embed_texts(texts: Sequence[str], input_type: InputType, *, encoder: TextEncoder) -> Encoded:
+async def embed_texts(texts: Sequence[str], input_type: InputType, *, space: Space, models: Models) -> Encoded:
     """Vectors for a caller that waits.
 
     Raises:
         InvalidArgument: no text, more than 32, an empty one, or one over 32 KiB.
+        NotFound: the model of `space` is not configured here.
     """
     if not 1 <= len(texts) <= MAX_TEXTS:
         raise InvalidArgument(f"send 1 to {MAX_TEXTS} texts, not {len(texts)}", code="bad_text_count")
@@ -25,24 +28,44 @@ async def embed_texts(texts: Sequence[str], input_type: InputType, *, encoder: T
             raise InvalidArgument(f"text {position} is empty", code="empty_text")
         if len(text.encode()) > MAX_TEXT_BYTES:
             raise InvalidArgument(f"text {position} is over {MAX_TEXT_BYTES} bytes", code="text_too_long")
-    encoded = await encoder.encode(texts, input_type)
-    check_vectors(encoded.vectors, dimensions=encoder.dimensions)
-    return encoded
+    return await encode(texts, input_type, Lane.CALLER, space=space, models=models)
 
 
-async def embed_chunks(batch: Sequence[ReadyChunks], *, encoder: TextEncoder, store: VectorStore) -> Stored:
-    """Gives the chunks of `batch` their vectors and advances their documents.
+async def embed_chunks(
+    batch: Sequence[ReadyChunks], *, spaces: SpaceDirectory, models: Models, store: VectorStore
+) -> Stored:
+    """Gives the chunks of `batch` their vectors in the active space and advances their documents.
 
     Raises:
         BadVector: the model failed on one of the texts; nothing was stored.
     """
-    pending = await store.pending(batch)
-    vectors = np.empty((0, encoder.dimensions), np.float32)
+    space = await spaces.find()
+    pending = await store.pending(batch, space)
+    vectors = np.empty((0, space.dimensions), np.float32)
     if pending:
-        vectors = (await encoder.encode_in_background([chunk.text for chunk in pending])).vectors
-        check_vectors(vectors, dimensions=encoder.dimensions)
+        texts = [chunk.text for chunk in pending]
+        vectors = (await encode(texts, InputType.DOCUMENT, Lane.FRESH, space=space, models=models)).vectors
     # Also with nothing pending: a batch that came twice may be what completes a document.
-    return await store.store(batch, [chunk.id for chunk in pending], vectors)
+    return await store.store(batch, [chunk.id for chunk in pending], vectors, space)
+
+
+async def encode(
+    texts: Sequence[str], input_type: InputType, lane: Lane, *, space: Space, models: Models
+) -> Encoded:
+    """Vectors that may be stored in `space` and compared there.
+
+    Raises:
+        NotFound: its model is not configured here.
+        BadVector: the model gave one without a direction, or of another size.
+    """
+    if space.model not in models:
+        raise NotFound(
+            f"this embedder is not configured with the model {space.model}", code="model_not_configured"
+        )
+    encoded = await models[space.model].encode(texts, input_type, lane)
+    vectors = cut(encoded.vectors, space.dimensions)
+    check_vectors(vectors, dimensions=space.dimensions)
+    return replace(encoded, vectors=vectors)
 
 
 async def give_up(source: Source, *, store: VectorStore) -> None:

@@ -1,9 +1,10 @@
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
-from services.embedder.domain.chunks import PendingChunk, ReadyChunks, Source, Stored
-from services.embedder.domain.encoding import Encoded, InputType, Tokens, Vectors
+from services.embedder.domain.chunks import Found, PendingChunk, ReadyChunks, Source, Stored
+from services.embedder.domain.encoding import Encoded, InputType, Lane, Tokens, Vectors
+from services.embedder.domain.spaces import Space, SpaceState
 
 
 class Encoder(Protocol):
@@ -20,52 +21,109 @@ class Encoder(Protocol):
 
 
 class TextEncoder(Protocol):
-    """Shares one model between callers that wait for an answer and work in the background."""
+    """One model, on this machine or behind an endpoint, shared by all that need vectors of it."""
 
     @property
     def dimensions(self) -> int:
-        """Raises Unavailable while the model is loading."""
+        """Of its vectors, before they are cut to those of a space."""
         ...
 
-    async def encode(self, texts: Sequence[str], input_type: InputType) -> Encoded:
-        """For a caller that waits: goes before all background work.
+    async def encode(self, texts: Sequence[str], input_type: InputType, lane: Lane) -> Encoded:
+        """Unit vectors. What is longer than the model's limit is cut there.
 
         Raises:
-            ResourceExhausted: too many texts are waiting already.
-            Unavailable: the model is loading, or the process is stopping.
+            ResourceExhausted: too many texts of callers are waiting already.
+            Unavailable: the endpoint does not answer, or the process is stopping.
+            Exception: of any other kind, one of the texts cannot be encoded, alone or among others.
         """
         ...
 
-    async def encode_in_background(self, texts: Sequence[str]) -> Encoded:
-        """Documents; gives way to waiting callers.
+
+Models = Mapping[str, TextEncoder]
+"""The models that this process was configured with, by name."""
+
+
+class SpaceDirectory(Protocol):
+    async def find(self, space_id: str | None = None) -> Space:
+        """The active space, or the one with that id; as of a few seconds ago.
 
         Raises:
-            Unavailable: the model is loading, or the process is stopping.
+            NotFound: no such space.
+            Unavailable: the database does not answer.
         """
         ...
 
 
 class VectorStore(Protocol):
-    """Vectors and document progress. Each method is one transaction, safe to repeat.
+    """Vectors of the active space, and the progress of documents. Each method is one transaction, safe to repeat.
 
     Raises Unavailable while the database does not answer.
     """
 
-    async def pending(self, batch: Sequence[ReadyChunks]) -> list[PendingChunk]:
+    async def pending(self, batch: Sequence[ReadyChunks], space: Space) -> list[PendingChunk]:
         """Those of `batch` that are of their source's newest revision and have no vector, nor one that may be
         reused."""
         ...
 
-    async def store(self, batch: Sequence[ReadyChunks], chunk_ids: Sequence[UUID], vectors: Vectors) -> Stored:
+    async def store(
+        self, batch: Sequence[ReadyChunks], chunk_ids: Sequence[UUID], vectors: Vectors, space: Space
+    ) -> Stored:
         """Writes one vector for each of `chunk_ids` and advances the sources of `batch`.
 
         Those of its chunks that an older revision has a vector for get that one, unless it is to be computed.
 
         Chunks that are gone or superseded by now are left out. A source whose chunks all have vectors goes
         live, and its older revisions go, in the same transaction.
+
+        Raises:
+            Unavailable: `space` is not the active one any more; try again with the one that is.
         """
         ...
 
     async def mark_failed(self, source: Source, *, code: str, detail: str) -> None:
         """Fails a document, unless it is gone, has a newer revision, or is ready or cancelled."""
+        ...
+
+
+class SpaceStore(Protocol):
+    """The life of embedding spaces. Each method is one transaction.
+
+    Raises Unavailable while the database does not answer.
+    """
+
+    async def states(self) -> list[SpaceState]:
+        """The active one first, then the newest."""
+        ...
+
+    async def create(self, space: Space) -> SpaceState:
+        """A space that is filled in the background from now on. Raises Conflict: it exists."""
+        ...
+
+    async def activate(self, space_id: str, *, accept_failed: bool = False) -> SpaceState:
+        """Makes a space the active one and retires the one that was. Stores nothing new meanwhile.
+
+        Raises:
+            NotFound: no such space.
+            PreconditionFailed: it is being filled for the first time (`space_filling`), or there are chunks that
+                its model could not encode (`space_incomplete`) and those are not accepted.
+            Unavailable: it did not catch up with new uploads in time (`space_behind`).
+        """
+        ...
+
+    async def drop(self, space_id: str) -> SpaceState:
+        """Removes a space with its vectors; gives what it was.
+
+        Raises:
+            NotFound: no such space.
+            PreconditionFailed: it is the active one.
+        """
+        ...
+
+    async def sample(self, count: int) -> list[tuple[UUID, str]]:
+        """Live chunks with their contents, the same ones as long as they are there."""
+        ...
+
+    async def nearest(self, vectors: Vectors, space: Space, *, limit: int) -> list[list[Found]]:
+        """For each vector the live chunks nearest to it in `space`, through its index; for operators, whatever
+        knowledge base they are in."""
         ...

@@ -1,7 +1,7 @@
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from kbmesh.auth import AuthSettings
@@ -11,6 +11,33 @@ from kbmesh.postgres import PostgresSettings
 from kbmesh.rpc import GrpcSettings
 
 
+class ModelSettings(BaseModel):
+    """A model, and where it runs."""
+
+    model_config = ConfigDict(frozen=True)
+
+    provider: Literal["torch", "off"] = "torch"
+    """off: nothing is encoded, the service reports that it is not serving."""
+    path: Path | None = None
+    """Folder of a sentence-transformers model; None: the one that is bundled."""
+    name: str = ""
+    """What spaces know it by; empty: the name of the folder."""
+    dimensions: int | None = Field(None, ge=1, le=4000)
+    """Of the first space of an empty database; None: all that the model has."""
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if not self.name:
+            # The way of pydantic for a default that depends on other fields of a frozen model.
+            object.__setattr__(self, "name", self.path.resolve().name if self.path else BUNDLED_MODEL)
+        return self
+
+    @property
+    def folder(self) -> Path:
+        """Raises Misconfigured when no path is set and the bundled model is not installed."""
+        return self.path or bundled_model_path()
+
+
 class EmbedderSettings(BaseSettings):
     """Read from KBMESH_EMBEDDER_*; parts of a part behind "__", as in KBMESH_EMBEDDER_POSTGRES__DSN."""
 
@@ -18,7 +45,6 @@ class EmbedderSettings(BaseSettings):
         env_prefix="KBMESH_EMBEDDER_",
         env_nested_delimiter="__",
         frozen=True,
-        protected_namespaces=(),
     )
 
     postgres: PostgresSettings
@@ -28,10 +54,9 @@ class EmbedderSettings(BaseSettings):
     retry: RetrySettings = RetrySettings()
     log_level: str = "info"
 
-    model_path: Path | None = None
-    """Folder of a sentence-transformers model; None: the one that is bundled."""
-    model_name: str | None = None
-    """Names the embedding space; None: the name of the folder. Another name is another space."""
+    model: ModelSettings = ModelSettings()
+    next_model: ModelSettings | None = None
+    """A second one, so that a space can be changed for one of another model."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """auto: bf16 on a GPU, and on a CPU where it is measured to be faster and as good."""
@@ -50,10 +75,6 @@ class EmbedderSettings(BaseSettings):
     """One is fetched or written while another is encoded."""
 
     @property
-    def model_folder(self) -> Path:
-        """Raises Misconfigured when no path is set and the bundled model is not installed."""
-        return self.model_path or bundled_model_path()
-
-    @property
-    def model(self) -> str:
-        return self.model_name or (self.model_path.resolve().name if self.model_path else BUNDLED_MODEL)
+    def models(self) -> tuple[ModelSettings, ...]:
+        """Those that can encode."""
+        return tuple(one for one in (self.model, self.next_model) if one is not None and one.provider != "off")

@@ -17,13 +17,14 @@ from kbmesh.events.v1.chunks_pb2 import ChunksReady
 from kbmesh.messaging import KafkaSettings, Outgoing, Producer, RetrySettings, Topics, headers_for
 from kbmesh.postgres import Pool, PostgresSettings
 from kbmesh.rpc import GrpcSettings
-from services.embedder.adapters.postgres import PostgresVectorStore, ensure_space
+from services.embedder.adapters.postgres import PostgresVectorStore
 from services.embedder.bootstrap import bootstrap
-from services.embedder.domain.encoding import Encoded, InputType
+from services.embedder.domain.encoding import Encoded, InputType, Lane
 from services.embedder.domain.spaces import Space
 from services.embedder.entrypoints.kafka import consume_chunks
 from services.embedder.settings import EmbedderSettings
 from tests.support.sources import Prepared, add_document
+from tests.support.vectors import OneSpace, open_space
 
 pytestmark = pytest.mark.broker
 
@@ -38,15 +39,12 @@ class LetterEncoder:
     def __init__(self) -> None:
         self.batches: list[int] = []
 
-    async def encode(self, texts: Sequence[str], input_type: InputType) -> Encoded:
+    async def encode(self, texts: Sequence[str], input_type: InputType, lane: Lane) -> Encoded:
+        self.batches.append(len(texts))
         if any("bad" in text for text in texts):
             raise RuntimeError("cannot encode this")
         vectors = np.array([[len(text), 1, 0, 0] for text in texts], np.float32)
         return Encoded(vectors, (1,) * len(texts), (False,) * len(texts))
-
-    async def encode_in_background(self, texts: Sequence[str]) -> Encoded:
-        self.batches.append(len(texts))
-        return await self.encode(texts, InputType.DOCUMENT)
 
 
 async def publish(kafka: KafkaSettings, sources: Sequence[Prepared]) -> None:
@@ -81,15 +79,16 @@ async def send(kafka: KafkaSettings, *outgoing: Outgoing) -> None:
 @asynccontextmanager
 async def members(pool: Pool, kafka: KafkaSettings, *encoders: LetterEncoder) -> AsyncIterator[None]:
     """Consumers of one group, one for each encoder, stopped at the end as a signal would."""
-    await ensure_space(pool, SPACE)
-    store = PostgresVectorStore(pool, SPACE, status_topic=kafka.topics.status)
+    await open_space(pool, SPACE)
+    store = PostgresVectorStore(pool, status_topic=kafka.topics.status)
     stop = asyncio.Event()
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         for encoder in encoders:
             tasks.create_task(
                 consume_chunks(
                     kafka,
-                    encoder=encoder,
+                    spaces=OneSpace(SPACE),
+                    models={SPACE.model: encoder},
                     store=store,
                     batch_chunks=32,
                     linger_s=0.05,
@@ -238,10 +237,10 @@ class SlowEncoder(LetterEncoder):
         super().__init__()
         self._turn = asyncio.Lock()
 
-    async def encode_in_background(self, texts: Sequence[str]) -> Encoded:
+    async def encode(self, texts: Sequence[str], input_type: InputType, lane: Lane) -> Encoded:
         async with self._turn:
             await asyncio.sleep(len(texts) * 0.004)
-            return await super().encode_in_background(texts)
+            return await super().encode(texts, input_type, lane)
 
 
 async def test_small_documents_do_not_wait_for_large_ones_that_came_before(

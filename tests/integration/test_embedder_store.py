@@ -4,14 +4,14 @@ from uuid import UUID
 
 import pytest
 
-from kbmesh.errors import Misconfigured
+from kbmesh.errors import Misconfigured, Unavailable
 from kbmesh.events.v1.status_pb2 import DocumentStatus, DocumentStatusChanged
 from kbmesh.postgres import Pool
-from services.embedder.adapters.postgres import PostgresVectorStore, ensure_space
+from services.embedder.adapters.postgres import PostgresVectorStore
 from services.embedder.domain.chunks import Source, Stored
 from services.embedder.domain.spaces import Space
 from tests.support.sources import Prepared, add_document, add_record, add_revision
-from tests.support.vectors import SPACE, embed, live_chunks, some_vectors, state
+from tests.support.vectors import SPACE, embed, live_chunks, open_space, some_vectors, state
 
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 STATUS_TOPIC = "test.status.v1"
@@ -19,8 +19,8 @@ STATUS_TOPIC = "test.status.v1"
 
 @pytest.fixture
 async def store(pool: Pool) -> PostgresVectorStore:
-    await ensure_space(pool, SPACE)
-    return PostgresVectorStore(pool, SPACE, status_topic=STATUS_TOPIC)
+    await open_space(pool, SPACE)
+    return PostgresVectorStore(pool, status_topic=STATUS_TOPIC)
 
 
 async def announced(pool: Pool) -> list[tuple[str, int, str, int, int]]:
@@ -57,7 +57,7 @@ async def test_a_document_is_ready_once_its_last_chunk_has_a_vector(
 async def test_vectors_carry_what_search_filters_on(pool: Pool, store: PostgresVectorStore) -> None:
     document = await add_document(pool, "a")
     vectors = some_vectors(1)
-    await store.store([document.ready], document.chunk_ids, vectors)
+    await store.store([document.ready], document.chunk_ids, vectors, SPACE)
     row = await pool.fetchrow(f"SELECT kb_id, kind, live, embedding FROM {SPACE.table}")  # noqa: S608
     assert row is not None
     assert (row["kb_id"], row["kind"], row["live"]) == (document.kb_id, "document_chunk", True)
@@ -68,7 +68,7 @@ async def test_a_redelivered_batch_changes_nothing(pool: Pool, store: PostgresVe
     document = await add_document(pool, "a", "b")
     await embed(store, document)
     before = await announced(pool)
-    assert await store.pending([document.ready]) == []
+    assert await store.pending([document.ready], SPACE) == []
     assert await embed(store, document) == Stored(vectors=0, documents_ready=0)
     assert await embed(store, document, []) == Stored(vectors=0, documents_ready=0)
     assert await announced(pool) == before
@@ -85,7 +85,7 @@ async def test_pending_leaves_out_what_is_embedded_superseded_or_gone(
     record = await add_record(pool, Source("skill_chunk", "skill-1", 3), "d")
     deleted = await add_record(pool, Source("skill_chunk", "skill-2", 1), "e")
     await pool.execute("UPDATE records SET deleted_at = now() WHERE source_id = 'skill-2'")
-    pending = await store.pending([item.ready for item in (halfway, old, gone, new, record, deleted)])
+    pending = await store.pending([item.ready for item in (halfway, old, gone, new, record, deleted)], SPACE)
     assert {chunk.id: chunk.content for chunk in pending} == {
         halfway.chunk_ids[1]: "b",
         new.chunk_ids[0]: "c",
@@ -143,7 +143,7 @@ async def test_members_with_the_same_documents_in_another_order_do_not_deadlock(
     async def one_member(order: Sequence[Prepared]) -> None:
         for number in range(4):
             ids = [document.chunk_ids[number] for document in order]
-            await store.store([document.ready for document in order], ids, some_vectors(len(ids)))
+            await store.store([document.ready for document in order], ids, some_vectors(len(ids)), SPACE)
 
     await asyncio.gather(*(one_member(order) for order in (documents, documents[::-1]) for _ in range(3)))
     assert {await state(pool, document) for document in documents} == {("ready", 1, 4)}
@@ -192,7 +192,7 @@ async def test_a_batch_may_mix_kinds_and_documents(pool: Pool, store: PostgresVe
         await add_document(pool, "d"),
     ]
     ids = [chunk_id for prepared in mixed for chunk_id in prepared.chunk_ids]
-    stored = await store.store([prepared.ready for prepared in mixed], ids, some_vectors(4))
+    stored = await store.store([prepared.ready for prepared in mixed], ids, some_vectors(4), SPACE)
     assert stored == Stored(vectors=4, documents_ready=2)
     for prepared in mixed:
         assert await live_chunks(pool, prepared) == set(prepared.chunk_ids)
@@ -222,7 +222,7 @@ async def test_a_ready_or_superseded_document_is_not_failed(pool: Pool, store: P
 
 
 async def test_starts_at_the_same_time_create_one_active_space(pool: Pool) -> None:
-    await asyncio.gather(*(ensure_space(pool, SPACE) for _ in range(5)))
+    await asyncio.gather(*(open_space(pool, SPACE) for _ in range(5)))
     assert [tuple(row) for row in await pool.fetch("SELECT id, status, table_name FROM embedding_spaces")] == [
         ("test_model_8", "active", "vectors_test_model_8")
     ]
@@ -236,8 +236,18 @@ async def test_starts_at_the_same_time_create_one_active_space(pool: Pool) -> No
 
 @pytest.mark.parametrize("other", [Space("test-model", 16), Space("another-model", 8)])
 async def test_another_model_or_dimension_than_the_active_one_stops_the_start(pool: Pool, other: Space) -> None:
-    await ensure_space(pool, SPACE)
+    await open_space(pool, SPACE)
     with pytest.raises(Misconfigured, match="test-model") as refused:
-        await ensure_space(pool, other)
+        await open_space(pool, other)
     assert refused.value.code == "space_mismatch"
     assert await pool.fetchval("SELECT count(*) FROM embedding_spaces") == 1
+
+
+async def test_a_batch_that_was_encoded_for_another_space_is_not_stored(
+    pool: Pool, store: PostgresVectorStore
+) -> None:
+    document = await add_document(pool, "a")
+    with pytest.raises(Unavailable) as refused:
+        await store.store([document.ready], document.chunk_ids, some_vectors(1), Space("another-model", 8))
+    assert refused.value.code == "space_changed"
+    assert await state(pool, document) == ("embedding", 1, 0)

@@ -12,8 +12,8 @@ import numpy as np
 
 from kbmesh.messaging import Message, Topics
 from kbmesh.postgres import Pool
-from services.embedder.adapters.postgres import PostgresVectorStore, ensure_space
-from services.embedder.domain.encoding import Encoded, InputType
+from services.embedder.adapters.postgres import PostgresVectorStore
+from services.embedder.domain.encoding import Encoded, InputType, Lane
 from services.embedder.domain.spaces import Space
 from services.embedder.entrypoints.kafka import read_message
 from services.embedder.handlers import embed_chunks
@@ -25,6 +25,7 @@ from services.ingest.domain.headers import Origin
 from services.ingest.entrypoints.kafka import DocumentEvents
 from services.ingest.ports import Extractor
 from tests.support.documents import drafts, one_at_a_time
+from tests.support.vectors import OneSpace, open_space
 
 TOPICS = Topics("kbmesh")
 SPACE = Space("test-model", 8)
@@ -49,13 +50,10 @@ class CountingEncoder:
     def __init__(self) -> None:
         self.texts: list[str] = []
 
-    async def encode(self, texts: Sequence[str], input_type: InputType) -> Encoded:
+    async def encode(self, texts: Sequence[str], input_type: InputType, lane: Lane) -> Encoded:
         self.texts += texts
         vectors = np.random.default_rng(len(self.texts)).normal(size=(len(texts), self.dimensions))
         return Encoded(vectors.astype(np.float32), (1,) * len(texts), (False,) * len(texts))
-
-    async def encode_in_background(self, texts: Sequence[str]) -> Encoded:
-        return await self.encode(texts, InputType.DOCUMENT)
 
 
 class Pipeline:
@@ -72,11 +70,11 @@ class Pipeline:
             extractor or self.extractor,
             one_at_a_time(),
         )
-        self.vectors = PostgresVectorStore(pool, SPACE, status_topic=topics.status)
+        self.vectors = PostgresVectorStore(pool, status_topic=topics.status)
         self.encoder = CountingEncoder()
 
     async def open(self) -> None:
-        await ensure_space(self._pool, SPACE)
+        await open_space(self._pool, SPACE)
 
     async def extract(self) -> list[Message]:
         """Handles what the documents topic holds by now; gives what the chunks topic then holds anew."""
@@ -93,7 +91,12 @@ class Pipeline:
 
     async def embed(self, messages: Sequence[Message]) -> None:
         for message in messages:
-            await embed_chunks([read_message(message)], encoder=self.encoder, store=self.vectors)
+            await embed_chunks(
+                [read_message(message)],
+                spaces=OneSpace(SPACE),
+                models={SPACE.model: self.encoder},
+                store=self.vectors,
+            )
 
     async def run(self) -> None:
         """Until nothing is left to do."""

@@ -15,9 +15,9 @@ from pgvector import Vector
 from kbmesh.auth import Principal
 from kbmesh.postgres import Pool, transaction
 from kbmesh.provenance import DOCUMENT_CHUNK, Tier
-from services.embedder.adapters.postgres import ensure_space
 from services.embedder.domain.spaces import Space
 from services.search.domain.retrieval import QueryVector, VectorLegSkipped
+from tests.support.vectors import open_space
 
 DIMENSIONS: Final = 4
 SPACE: Final = Space("test", DIMENSIONS)
@@ -41,7 +41,7 @@ class Corpus:
     space: Space = SPACE
 
     async def create_space(self) -> None:
-        await ensure_space(self.pool, self.space)
+        await open_space(self.pool, self.space)
 
     async def add_base(self, owner: UUID, *, team: bool = False) -> UUID:
         kb_id = uuid4()

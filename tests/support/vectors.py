@@ -5,14 +5,33 @@ from uuid import UUID
 
 import numpy as np
 
+from kbmesh.errors import NotFound
 from kbmesh.postgres import Pool
 from services.embedder.adapters.postgres import PostgresVectorStore
+from services.embedder.adapters.spaces import ensure_space
 from services.embedder.domain.chunks import Stored
 from services.embedder.domain.encoding import Vectors
 from services.embedder.domain.spaces import Space
 from tests.support.sources import Prepared
 
 SPACE = Space("test-model", 8)
+
+
+class OneSpace:
+    """Port SpaceDirectory where nothing changes."""
+
+    def __init__(self, space: Space = SPACE) -> None:
+        self._space = space
+
+    async def find(self, space_id: str | None = None) -> Space:
+        if space_id not in (None, self._space.id):
+            raise NotFound("no such space")
+        return self._space
+
+
+async def open_space(pool: Pool, space: Space = SPACE) -> None:
+    """Makes it the active one of a database that has none."""
+    await ensure_space(pool, space.model, space.dimensions, {space.model: space.dimensions})
 
 
 def some_vectors(count: int) -> Vectors:
@@ -23,7 +42,7 @@ def some_vectors(count: int) -> Vectors:
 
 async def embed(store: PostgresVectorStore, prepared: Prepared, chunk_ids: Sequence[UUID] | None = None) -> Stored:
     ids = prepared.chunk_ids if chunk_ids is None else chunk_ids
-    return await store.store([prepared.ready], ids, some_vectors(len(ids)))
+    return await store.store([prepared.ready], ids, some_vectors(len(ids)), SPACE)
 
 
 async def live_chunks(pool: Pool, prepared: Prepared) -> set[UUID]:

@@ -16,9 +16,14 @@ from kbmesh.rpc import GrpcSettings, serve
 from kbmesh.rpc.status import reason
 from services.embedder.adapters.encode_queue import EncodeQueue
 from services.embedder.domain.encoding import InputType, Tokens, Vectors
+from services.embedder.domain.spaces import Space
 from services.embedder.entrypoints.grpc import SERVICE, EmbeddingServicer, register
+from tests.support.vectors import OneSpace
 
 Embed = grpc.aio.UnaryUnaryMultiCallable[embedding_pb2.EmbedRequest, embedding_pb2.EmbedResponse]
+
+
+SPACE = Space("test-model", 2)
 
 
 class TypeEncoder:
@@ -45,14 +50,23 @@ class TypeEncoder:
 
 
 @asynccontextmanager
-async def serving(queue: EncodeQueue, auth: AuthSettings | None = None) -> AsyncIterator[Embed]:
-    servicer = EmbeddingServicer(queue, model="test-model")
+async def serving(servicer: EmbeddingServicer, auth: AuthSettings | None = None) -> AsyncIterator[Embed]:
     settings = auth or AuthSettings(mode=AuthMode.OFF)
     async with (
         serve(GrpcSettings(), settings, partial(register, servicer=servicer), [SERVICE]) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):
         yield embedding_pb2_grpc.EmbeddingServiceStub(channel).Embed
+
+
+@asynccontextmanager
+async def embedding(
+    encoder: TypeEncoder, queue: EncodeQueue | None = None, auth: AuthSettings | None = None
+) -> AsyncIterator[Embed]:
+    servicer = EmbeddingServicer()
+    async with (queue or EncodeQueue()).running() as running, serving(servicer, auth) as method:
+        servicer.open(OneSpace(SPACE), {SPACE.model: await running.load(lambda: encoder)})
+        yield method
 
 
 async def refused(embed: Embed, *texts: str) -> tuple[grpc.StatusCode, str | None]:
@@ -68,8 +82,7 @@ def encoder() -> TypeEncoder:
 
 @pytest.fixture
 async def embed(encoder: TypeEncoder) -> AsyncIterator[Embed]:
-    queue = EncodeQueue()
-    async with queue.running(lambda: encoder), serving(queue) as method:
+    async with embedding(encoder) as method:
         yield method
 
 
@@ -122,14 +135,13 @@ async def test_a_vector_that_is_no_number_is_an_internal_error_and_the_next_call
 
 
 async def test_a_model_that_is_loading_is_unavailable() -> None:
-    async with serving(EncodeQueue()) as embed:
+    async with serving(EmbeddingServicer()) as embed:
         assert await refused(embed, "text") == (grpc.StatusCode.UNAVAILABLE, "MODEL_LOADING")
 
 
 async def test_too_many_waiting_texts_are_refused(encoder: TypeEncoder) -> None:
     encoder.open.clear()
-    queue = EncodeQueue(max_waiting_texts=2)
-    async with queue.running(lambda: encoder), serving(queue) as embed:
+    async with embedding(encoder, EncodeQueue(max_waiting_texts=2)) as embed:
         waiting = asyncio.create_task(_call(embed, "one", "two"))
         await asyncio.to_thread(encoder.entered.wait, 10)
         assert await refused(embed, "three") == (grpc.StatusCode.RESOURCE_EXHAUSTED, "RESOURCE_EXHAUSTED")
@@ -138,11 +150,18 @@ async def test_too_many_waiting_texts_are_refused(encoder: TypeEncoder) -> None:
 
 
 async def test_a_call_without_a_token_is_unauthenticated(encoder: TypeEncoder) -> None:
-    queue = EncodeQueue()
-    async with queue.running(lambda: encoder), serving(queue, AuthSettings(secret=SecretStr("s" * 32))) as embed:
+    async with embedding(encoder, auth=AuthSettings(secret=SecretStr("s" * 32))) as embed:
         code, _ = await refused(embed, "text")
     assert code is grpc.StatusCode.UNAUTHENTICATED
 
 
 async def _call(embed: Embed, *texts: str) -> embedding_pb2.EmbedResponse:
     return await embed(embedding_pb2.EmbedRequest(texts=texts), timeout=10)
+
+
+async def test_a_caller_may_name_the_space_and_another_than_there_is_is_not_found(embed: Embed) -> None:
+    request = embedding_pb2.EmbedRequest(texts=["one"], space_id=SPACE.id)
+    assert (await embed(request, timeout=10)).space_id == SPACE.id
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await embed(embedding_pb2.EmbedRequest(texts=["one"], space_id="other_2"), timeout=10)
+    assert error.value.code() is grpc.StatusCode.NOT_FOUND

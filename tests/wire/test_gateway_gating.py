@@ -10,13 +10,13 @@ from kbmesh.errors import Unavailable
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
 from kbmesh.rpc import ChannelSettings, open_channel
-from services.embedder.adapters.postgres import ensure_space
 from services.embedder.domain.spaces import Space
 from services.ingest.adapters import embedding
 from services.ingest.adapters.embedding import EmbeddingHealth
 from tests.support.gateway import ALICE, bearer, client_of, make_gateway, stored_files
 from tests.support.rpc import answer as embed_answer
 from tests.support.rpc import served
+from tests.support.vectors import open_space
 
 TYPES = "https://kbmesh.dev/problems/"
 
@@ -41,7 +41,7 @@ async def upload(http: httpx.AsyncClient, kb: str, data: bytes = b"Churn.") -> h
 async def test_switched_off_everything_is_read_and_nothing_changed(
     http: httpx.AsyncClient, pool: Pool, tmp_path: Path
 ) -> None:
-    await ensure_space(pool, Space("test", 4))
+    await open_space(pool, Space("test", 4))
     kb = await create(http)
     location = (await upload(http, kb)).headers["location"]
     await http.put("/channels/c/settings", json={"kb_ids": [kb]})
@@ -76,7 +76,7 @@ async def test_without_an_embedding_space_uploads_are_refused_and_the_rest_goes_
     refused = await upload(http, kb)
     stored = stored_files(tmp_path)
     listed = await http.get(f"/knowledge-bases/{kb}/documents")
-    await ensure_space(pool, Space("test", 4))
+    await open_space(pool, Space("test", 4))
     accepted = await upload(http, kb)
 
     assert (refused.status_code, refused.json()["code"]) == (503, "knowledge_base_unavailable")
@@ -90,7 +90,7 @@ async def test_uploads_follow_the_health_of_an_embedding_service_that_is_set(
     pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embedding, "REMEMBERED_S", 0)
-    await ensure_space(pool, Space("test", 4))
+    await open_space(pool, Space("test", 4))
     async with (
         served(embed_answer) as (server, channel),
         client_of(
@@ -108,7 +108,7 @@ async def test_uploads_follow_the_health_of_an_embedding_service_that_is_set(
 
 
 async def test_an_embedding_service_that_is_not_there_is_asked_once_for_many_uploads(pool: Pool) -> None:
-    await ensure_space(pool, Space("test", 4))
+    await open_space(pool, Space("test", 4))
     async with open_channel(ChannelSettings(target="127.0.0.1:1")) as channel:
         provider = EmbeddingHealth(pool, channel, timeout_s=0.5)
         asked_at = []

@@ -24,21 +24,21 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#kbmesh/embedding/v1/embedding.proto\x12\x13kbmesh.embedding.v1\"Q\n\x0c\x45mbedRequest\x12\r\n\x05texts\x18\x01 \x03(\t\x12\x32\n\ninput_type\x18\x02 \x01(\x0e\x32\x1e.kbmesh.embedding.v1.InputType\"x\n\rEmbedResponse\x12\x32\n\nembeddings\x18\x01 \x03(\x0b\x32\x1e.kbmesh.embedding.v1.Embedding\x12\x10\n\x08space_id\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x12\n\ndimensions\x18\x04 \x01(\x05\"C\n\tEmbedding\x12\x0e\n\x06values\x18\x01 \x03(\x02\x12\x13\n\x0btoken_count\x18\x02 \x01(\x05\x12\x11\n\ttruncated\x18\x03 \x01(\x08*V\n\tInputType\x12\x1a\n\x16INPUT_TYPE_UNSPECIFIED\x10\x00\x12\x14\n\x10INPUT_TYPE_QUERY\x10\x01\x12\x17\n\x13INPUT_TYPE_DOCUMENT\x10\x02\x32\x62\n\x10\x45mbeddingService\x12N\n\x05\x45mbed\x12!.kbmesh.embedding.v1.EmbedRequest\x1a\".kbmesh.embedding.v1.EmbedResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#kbmesh/embedding/v1/embedding.proto\x12\x13kbmesh.embedding.v1\"c\n\x0c\x45mbedRequest\x12\r\n\x05texts\x18\x01 \x03(\t\x12\x32\n\ninput_type\x18\x02 \x01(\x0e\x32\x1e.kbmesh.embedding.v1.InputType\x12\x10\n\x08space_id\x18\x03 \x01(\t\"x\n\rEmbedResponse\x12\x32\n\nembeddings\x18\x01 \x03(\x0b\x32\x1e.kbmesh.embedding.v1.Embedding\x12\x10\n\x08space_id\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x12\n\ndimensions\x18\x04 \x01(\x05\"C\n\tEmbedding\x12\x0e\n\x06values\x18\x01 \x03(\x02\x12\x13\n\x0btoken_count\x18\x02 \x01(\x05\x12\x11\n\ttruncated\x18\x03 \x01(\x08*V\n\tInputType\x12\x1a\n\x16INPUT_TYPE_UNSPECIFIED\x10\x00\x12\x14\n\x10INPUT_TYPE_QUERY\x10\x01\x12\x17\n\x13INPUT_TYPE_DOCUMENT\x10\x02\x32\x62\n\x10\x45mbeddingService\x12N\n\x05\x45mbed\x12!.kbmesh.embedding.v1.EmbedRequest\x1a\".kbmesh.embedding.v1.EmbedResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kbmesh.embedding.v1.embedding_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_INPUTTYPE']._serialized_start=334
-  _globals['_INPUTTYPE']._serialized_end=420
+  _globals['_INPUTTYPE']._serialized_start=352
+  _globals['_INPUTTYPE']._serialized_end=438
   _globals['_EMBEDREQUEST']._serialized_start=60
-  _globals['_EMBEDREQUEST']._serialized_end=141
-  _globals['_EMBEDRESPONSE']._serialized_start=143
-  _globals['_EMBEDRESPONSE']._serialized_end=263
-  _globals['_EMBEDDING']._serialized_start=265
-  _globals['_EMBEDDING']._serialized_end=332
-  _globals['_EMBEDDINGSERVICE']._serialized_start=422
-  _globals['_EMBEDDINGSERVICE']._serialized_end=520
+  _globals['_EMBEDREQUEST']._serialized_end=159
+  _globals['_EMBEDRESPONSE']._serialized_start=161
+  _globals['_EMBEDRESPONSE']._serialized_end=281
+  _globals['_EMBEDDING']._serialized_start=283
+  _globals['_EMBEDDING']._serialized_end=350
+  _globals['_EMBEDDINGSERVICE']._serialized_start=440
+  _globals['_EMBEDDINGSERVICE']._serialized_end=538
 # @@protoc_insertion_point(module_scope)

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class EmbeddingServiceStub:
-    """Turns texts into vectors with the model of the active embedding space.
+    """Turns texts into vectors with the model of an embedding space.
     """
 
     def __init__(self, channel):
@@ -43,11 +43,12 @@ class EmbeddingServiceStub:
 
 
 class EmbeddingServiceServicer:
-    """Turns texts into vectors with the model of the active embedding space.
+    """Turns texts into vectors with the model of an embedding space.
     """
 
     def Embed(self, request, context):
-        """INVALID_ARGUMENT: no text, too many texts, or an empty one. UNAVAILABLE: the model is loading.
+        """INVALID_ARGUMENT: no text, too many texts, or an empty one. NOT_FOUND: no such space, or its model is not
+        configured. UNAVAILABLE: the model is loading.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -70,7 +71,7 @@ def add_EmbeddingServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class EmbeddingService:
-    """Turns texts into vectors with the model of the active embedding space.
+    """Turns texts into vectors with the model of an embedding space.
     """
 
     @staticmethod

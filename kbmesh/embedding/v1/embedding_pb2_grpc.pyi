@@ -27,25 +27,29 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class EmbeddingServiceStub:
-    """Turns texts into vectors with the model of the active embedding space."""
+    """Turns texts into vectors with the model of an embedding space."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> EmbeddingServiceAsyncStub: ...
     Embed: _grpc.UnaryUnaryMultiCallable[_embedding_pb2.EmbedRequest, _embedding_pb2.EmbedResponse]
-    """INVALID_ARGUMENT: no text, too many texts, or an empty one. UNAVAILABLE: the model is loading."""
+    """INVALID_ARGUMENT: no text, too many texts, or an empty one. NOT_FOUND: no such space, or its model is not
+    configured. UNAVAILABLE: the model is loading.
+    """
 
 @_typing.type_check_only
 class EmbeddingServiceAsyncStub(EmbeddingServiceStub):
-    """Turns texts into vectors with the model of the active embedding space."""
+    """Turns texts into vectors with the model of an embedding space."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Embed: _aio.UnaryUnaryMultiCallable[_embedding_pb2.EmbedRequest, _embedding_pb2.EmbedResponse]  # type: ignore[assignment]
-    """INVALID_ARGUMENT: no text, too many texts, or an empty one. UNAVAILABLE: the model is loading."""
+    """INVALID_ARGUMENT: no text, too many texts, or an empty one. NOT_FOUND: no such space, or its model is not
+    configured. UNAVAILABLE: the model is loading.
+    """
 
 class EmbeddingServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Turns texts into vectors with the model of the active embedding space."""
+    """Turns texts into vectors with the model of an embedding space."""
 
     @_abc_1.abstractmethod
     def Embed(
@@ -53,6 +57,8 @@ class EmbeddingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _embedding_pb2.EmbedRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_embedding_pb2.EmbedResponse, _abc.Awaitable[_embedding_pb2.EmbedResponse]]:
-        """INVALID_ARGUMENT: no text, too many texts, or an empty one. UNAVAILABLE: the model is loading."""
+        """INVALID_ARGUMENT: no text, too many texts, or an empty one. NOT_FOUND: no such space, or its model is not
+        configured. UNAVAILABLE: the model is loading.
+        """
 
 def add_EmbeddingServiceServicer_to_server(servicer: EmbeddingServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

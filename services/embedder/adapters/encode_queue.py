@@ -5,20 +5,24 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 
 from kbmesh.errors import ResourceExhausted, Unavailable
-from services.embedder.domain.encoding import Encoded, InputType, Vectors, shortest_first
+from services.embedder.domain.encoding import Encoded, InputType, Lane, Vectors, shortest_first
 from services.embedder.ports import Encoder
 
 MERGED_TEXTS: Final = 32
 DRAIN_TIMEOUT_S: Final = 10
+FRESH_PER_REFILL: Final = 8
+"""Slices of fresh uploads to one of refilling, where both wait: a space that is being built gets done even on a
+machine that is never idle."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Job:
+    encoder: Encoder
     texts: Sequence[str]
     input_type: InputType
     answer: asyncio.Future[Encoded]
@@ -33,80 +37,81 @@ class _Job:
 
 
 _Steps = Iterator[list[Encoded] | None]
+_Background = deque[tuple[_Job, _Steps]]
 
 
 class EncodeQueue:
-    """One encoder in one thread, shared by callers that wait and by work in the background.
+    """One thread for the models of this process, shared by callers that wait and by work in the background.
 
-    Callers go first, and those that wait at the same time are encoded together. Background work is cut into
-    slices of neighbours in length: little padding, and a caller waits for one slice at most. Between two slices of
-    a large piece of background work there is room for a small one.
+    Callers go first, and those that wait for the same model at the same time are encoded together. Background work
+    is cut into slices of neighbours in length: little padding, and a caller waits for one slice at most. Between
+    two slices of a large piece of background work there is room for a small one. Refilling gets what is left, and
+    a slice now and then.
     """
 
     def __init__(self, *, slice_size: int = 8, max_waiting_texts: int = 256) -> None:
         """
         Args:
-            slice_size: texts in one call of the encoder.
+            slice_size: texts in one call of an encoder.
             max_waiting_texts: of callers; more are refused.
         """
         self._slice_size = slice_size
         self._max_waiting_texts = max_waiting_texts
         self._waiting_texts = 0
         self._callers: deque[_Job] = deque()
-        self._background: deque[tuple[_Job, _Steps]] = deque()
+        self._fresh: _Background = deque()
+        self._refill: _Background = deque()
+        self._fresh_in_a_row = 0
         self._open: set[_Job] = set()
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "encoder")
-        self._encoder: Encoder | None = None
+        self._running = False
 
     @asynccontextmanager
-    async def running(self, load: Callable[[], Encoder]) -> AsyncIterator[Encoder]:
-        """Calls `load` in the encoder thread, then serves; on exit finishes, bounded, what waits."""
+    async def running(self) -> AsyncIterator[Self]:
+        """Serves; on exit finishes, bounded, what waits."""
+        worker = asyncio.create_task(self._work(), name="encode queue")
+        self._running = True
         try:
-            # In this context, so that what is logged there names the service.
-            encoder = await asyncio.get_running_loop().run_in_executor(self._thread, copy_context().run, load)
-            self._encoder = encoder
-            worker = asyncio.create_task(self._work(encoder), name="encode queue")
-            try:
-                yield encoder
-            finally:
-                self._encoder = None
-                if self._open:
-                    await asyncio.wait([job.answer for job in self._open], timeout=DRAIN_TIMEOUT_S)
-                worker.cancel()
-                await asyncio.wait([worker])
-                for job in self._open:
-                    job.fail(Unavailable("the embedder is stopping"))
+            yield self
         finally:
+            self._running = False
+            if self._open:
+                await asyncio.wait([job.answer for job in self._open], timeout=DRAIN_TIMEOUT_S)
+            worker.cancel()
+            await asyncio.wait([worker])
+            for job in self._open:
+                job.fail(Unavailable("the embedder is stopping"))
             # A call that is running ends by itself, within the time of one slice.
             await asyncio.to_thread(self._thread.shutdown)
 
-    @property
-    def dimensions(self) -> int:
-        return self._loaded().dimensions
+    async def load(self, load: Callable[[], Encoder]) -> "QueuedEncoder":
+        """A model that is encoded with in this queue's thread, where `load` is called, too."""
+        # In this context, so that what is logged there names the service.
+        encoder = await asyncio.get_running_loop().run_in_executor(self._thread, copy_context().run, load)
+        return QueuedEncoder(self, encoder)
 
-    async def encode(self, texts: Sequence[str], input_type: InputType) -> Encoded:
-        if self._waiting_texts + len(texts) > self._max_waiting_texts:
+    async def encode(self, encoder: Encoder, texts: Sequence[str], input_type: InputType, lane: Lane) -> Encoded:
+        """As TextEncoder.encode, with `encoder`."""
+        if not self._running:
+            raise Unavailable("the embedder is stopping")
+        job = _Job(encoder, texts, input_type, asyncio.get_running_loop().create_future())
+        if lane is Lane.CALLER:
+            return await self._encode_for_caller(job)
+        background = self._fresh if lane is Lane.FRESH else self._refill
+        background.append((job, _steps([job], self._slice_size)))
+        return await self._answer(job)
+
+    async def _encode_for_caller(self, job: _Job) -> Encoded:
+        count = len(job.texts)
+        if self._waiting_texts + count > self._max_waiting_texts:
             raise ResourceExhausted(f"{self._waiting_texts} texts wait for the encoder already; try again later")
-        self._waiting_texts += len(texts)
+        self._waiting_texts += count
         try:
-            self._loaded()
-            job = _new_job(texts, input_type)
             self._callers.append(job)
             return await self._answer(job)
         finally:
-            self._waiting_texts -= len(texts)
-
-    async def encode_in_background(self, texts: Sequence[str]) -> Encoded:
-        encoder = self._loaded()
-        job = _new_job(texts, InputType.DOCUMENT)
-        self._background.append((job, _steps(encoder, [job], self._slice_size)))
-        return await self._answer(job)
-
-    def _loaded(self) -> Encoder:
-        if self._encoder is None:
-            raise Unavailable("the model is loading, or the embedder is stopping", code="model_loading")
-        return self._encoder
+            self._waiting_texts -= count
 
     async def _answer(self, job: _Job) -> Encoded:
         self._open.add(job)
@@ -116,31 +121,38 @@ class EncodeQueue:
         finally:
             self._open.discard(job)
 
-    async def _work(self, encoder: Encoder) -> None:
+    async def _work(self) -> None:
         while True:
             if self._callers:
                 jobs = self._take_callers()
-                if not await self._encode_together(encoder, jobs):
+                if not await self._encode_together(jobs):
                     # One text in there is bad: nobody else shall pay for it.
                     for job in jobs:
-                        await self._encode_together(encoder, [job])
-            elif self._background:
-                await self._advance_background()
+                        await self._encode_together([job])
+            elif self._fresh and not (self._refill and self._fresh_in_a_row >= FRESH_PER_REFILL):
+                self._fresh_in_a_row += 1
+                await self._advance(self._fresh)
+            elif self._refill:
+                self._fresh_in_a_row = 0
+                await self._advance(self._refill)
             else:
                 self._arrived.clear()
                 await self._arrived.wait()
 
     def _take_callers(self) -> list[_Job]:
+        """Those that have waited longest, as far as they want the same model."""
         taken: list[_Job] = []
         while self._callers and sum(len(job.texts) for job in taken) < MERGED_TEXTS:
+            if taken and self._callers[0].encoder is not taken[0].encoder:
+                break
             job = self._callers.popleft()
             if not job.answer.done():  # else its caller has gone
                 taken.append(job)
         return taken
 
-    async def _encode_together(self, encoder: Encoder, jobs: list[_Job]) -> bool:
+    async def _encode_together(self, jobs: list[_Job]) -> bool:
         """False: the encoder failed and nobody has been told, for there are several jobs."""
-        steps = _steps(encoder, jobs, self._slice_size)
+        steps = _steps(jobs, self._slice_size)
         while not all(job.answer.done() for job in jobs):
             if error := await self._step(steps, jobs):
                 if len(jobs) > 1:
@@ -148,16 +160,16 @@ class EncodeQueue:
                 jobs[0].fail(error)
         return True
 
-    async def _advance_background(self) -> None:
-        job, steps = self._background[0]
+    async def _advance(self, background: _Background) -> None:
+        job, steps = background[0]
         if not job.answer.done() and (error := await self._step(steps, [job])):
             job.fail(error)
         if job.answer.done():
-            self._background.popleft()
-        elif small := next((other for other in self._background if self._is_one_slice(other)), None):
+            background.popleft()
+        elif small := next((other for other in background if self._is_one_slice(other)), None):
             # One for each slice of the large one, so that this goes on, too.
-            self._background.remove(small)
-            self._background.appendleft(small)
+            background.remove(small)
+            background.appendleft(small)
 
     def _is_one_slice(self, background: tuple[_Job, _Steps]) -> bool:
         return len(background[0].texts) <= self._slice_size
@@ -172,13 +184,25 @@ class EncodeQueue:
         return None
 
 
-def _new_job(texts: Sequence[str], input_type: InputType) -> _Job:
-    return _Job(texts, input_type, asyncio.get_running_loop().create_future())
+class QueuedEncoder:
+    """Port TextEncoder: a model on this machine, in the queue with what else runs there."""
+
+    def __init__(self, queue: EncodeQueue, encoder: Encoder) -> None:
+        self._queue = queue
+        self._encoder = encoder
+
+    @property
+    def dimensions(self) -> int:
+        return self._encoder.dimensions
+
+    async def encode(self, texts: Sequence[str], input_type: InputType, lane: Lane) -> Encoded:
+        return await self._queue.encode(self._encoder, texts, input_type, lane)
 
 
-def _steps(encoder: Encoder, jobs: Sequence[_Job], slice_size: int) -> _Steps:
+def _steps(jobs: Sequence[_Job], slice_size: int) -> _Steps:
     """One call of the encoder per step; the last step gives the answers, one for each job."""
-    tokens = [(encoder.tokenize(job.texts, job.input_type)) for job in jobs]
+    encoder = jobs[0].encoder
+    tokens = [encoder.tokenize(job.texts, job.input_type) for job in jobs]
     merged = [text for of_job in tokens for text in of_job]
     rows: dict[int, Vectors] = {}
     slices = shortest_first(merged, slice_size)

@@ -2,42 +2,25 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-import structlog
 from asyncpg import Record
 from pgvector import Vector
 
-from kbmesh.errors import Misconfigured
+from kbmesh.errors import Unavailable
 from kbmesh.events.v1.status_pb2 import DocumentStatus, DocumentStatusChanged
 from kbmesh.messaging import enqueue
 from kbmesh.postgres import Connection, Pool, connection, transaction
 from kbmesh.provenance import DOCUMENT_CHUNK
 from services.embedder.adapters.reuse import PENDING, REUSE_VECTORS
+from services.embedder.adapters.spaces import SPACES_LOCK
 from services.embedder.domain.chunks import PendingChunk, ReadyChunks, Source, Stored
 from services.embedder.domain.encoding import Vectors
 from services.embedder.domain.spaces import Space
 
-log = structlog.get_logger(__name__)
-
 EVENT_SOURCE: Final = "/kbmesh/embedder"
-SPACES_LOCK: Final = 0x6B62_6D65_7368_01
-"""Advisory lock that processes take which look for, or create, an embedding space."""
 SWAP_TIMEOUT_S: Final = 300
 """A swap touches every vector of a document; the index takes about a thousand of them per second."""
 
-_SPACE_TABLE: Final = """
-CREATE TABLE {table} (
-    chunk_id  uuid PRIMARY KEY REFERENCES chunks ON DELETE CASCADE,
-    kb_id     uuid,
-    kind      text NOT NULL,
-    live      boolean NOT NULL,
-    embedding vector({dimensions}) NOT NULL
-);
--- Kept in the row: a search that is exact over one knowledge base reads them all.
-ALTER TABLE {table} ALTER COLUMN embedding SET STORAGE PLAIN;
-CREATE INDEX {table}_hnsw ON {table} USING hnsw ((embedding::halfvec({dimensions})) halfvec_cosine_ops)
-    WITH (m = 16, ef_construction = 64);
-CREATE INDEX {table}_kb ON {table} (kb_id);
-"""
+_ACTIVE_SPACE: Final = "SELECT id FROM embedding_spaces WHERE status = 'active'"
 
 _LOCK_DOCUMENTS: Final = "SELECT id, revision FROM documents WHERE id = ANY ($1::uuid[]) ORDER BY id FOR UPDATE"
 
@@ -123,80 +106,51 @@ RETURNING *
 """
 
 
-async def ensure_space(pool: Pool, space: Space) -> None:
-    """Makes sure that `space` is the active one, and creates it when there is none yet.
-
-    Raises:
-        Misconfigured: another model or dimension is active; its vectors could not be compared with these.
-    """
-    async with transaction(pool) as conn:
-        await conn.execute("SELECT pg_advisory_xact_lock($1)", SPACES_LOCK)
-        known = await conn.fetch(
-            "SELECT id, model, dimensions, status FROM embedding_spaces WHERE status = 'active' OR id = $1",
-            space.id,
-        )
-        if not known:
-            await conn.execute(
-                "INSERT INTO embedding_spaces (id, model, dimensions, status, table_name)"
-                " VALUES ($1, $2, $3, 'active', $4)",
-                space.id,
-                space.model,
-                space.dimensions,
-                space.table,
-            )
-            await conn.execute(_SPACE_TABLE.format(table=space.table, dimensions=space.dimensions))
-            log.info("embedding_space_created", space=space.id)
-            return
-    if [tuple(row) for row in known] != [(space.id, space.model, space.dimensions, "active")]:
-        spaces = ", ".join(
-            f"{row['model']} with {row['dimensions']} dimensions ({row['status']})" for row in known
-        )
-        raise Misconfigured(
-            f"the model is {space.model} with {space.dimensions} dimensions, but the database has {spaces}",
-            code="space_mismatch",
-        )
-
-
 class PostgresVectorStore:
-    """Vectors of one embedding space beside the documents they belong to.
+    """Vectors of the active embedding space beside the documents they belong to.
 
     Rows are locked in one order in the whole project: documents and records, then chunks, then vectors.
     """
 
-    def __init__(self, pool: Pool, space: Space, *, status_topic: str) -> None:
+    def __init__(self, pool: Pool, *, status_topic: str) -> None:
         self._pool = pool
         self._status_topic = status_topic
-        self._pending, self._insert, self._reuse, self._count, self._live = (
-            statement.format(table=space.table)
-            for statement in (PENDING, _INSERT_VECTORS, REUSE_VECTORS, _COUNT_VECTORS, _VECTORS_LIVE)
-        )
 
-    async def pending(self, batch: Sequence[ReadyChunks]) -> list[PendingChunk]:
+    async def pending(self, batch: Sequence[ReadyChunks], space: Space) -> list[PendingChunk]:
         ids = [chunk_id for ready in batch for chunk_id in ready.chunk_ids]
         recompute = [chunk_id for ready in batch if ready.recompute for chunk_id in ready.chunk_ids]
         async with connection(self._pool) as conn:
-            return [PendingChunk(**row) for row in await conn.fetch(self._pending, ids, recompute)]
+            rows = await conn.fetch(PENDING.format(table=space.table), ids, recompute)
+        return [PendingChunk(**row) for row in rows]
 
-    async def store(self, batch: Sequence[ReadyChunks], chunk_ids: Sequence[UUID], vectors: Vectors) -> Stored:
+    async def store(
+        self, batch: Sequence[ReadyChunks], chunk_ids: Sequence[UUID], vectors: Vectors, space: Space
+    ) -> Stored:
         async with transaction(self._pool) as conn:
+            await conn.execute("SELECT pg_advisory_xact_lock_shared($1)", SPACES_LOCK)
+            if await conn.fetchval(_ACTIVE_SPACE) != space.id:
+                raise Unavailable(f"{space.id} is not the active space any more", code="space_changed")
             newest = await _lock_newest(conn, {ready.source for ready in batch})
             if not newest:
                 return Stored(vectors=0, documents_ready=0)
             inserted = await conn.execute(
-                self._insert, *_columns(newest), chunk_ids, [Vector(vector) for vector in vectors]
+                _INSERT_VECTORS.format(table=space.table),
+                *_columns(newest),
+                chunk_ids,
+                [Vector(vector) for vector in vectors],
             )
             reusing = [chunk_id for ready in batch if not ready.recompute for chunk_id in ready.chunk_ids]
-            reused = await conn.execute(self._reuse, *_columns(newest), reusing)
+            reused = await conn.execute(REUSE_VECTORS.format(table=space.table), *_columns(newest), reusing)
             embedded = {
                 Source(row["kind"], row["source_id"], row["revision"]): row["embedded"]
-                for row in await conn.fetch(self._count, *_columns(newest))
+                for row in await conn.fetch(_COUNT_VECTORS.format(table=space.table), *_columns(newest))
             }
             documents = await _advance_documents(conn, embedded)
             complete = [_source(row) for row in documents if row["status"] == "ready"]
             ready = len(complete)
             complete += await _advance_records(conn, embedded)
             if complete:
-                await self._swap(conn, complete)
+                await _swap(conn, complete, space)
             for row in documents:
                 await self._announce(conn, row)
         return Stored(vectors=_rows(inserted), reused=_rows(reused), documents_ready=ready)
@@ -208,11 +162,6 @@ class PostgresVectorStore:
             row = await conn.fetchrow(_FAIL_DOCUMENT, UUID(source.source_id), source.revision, code, detail)
             if row is not None:
                 await self._announce(conn, row)
-
-    async def _swap(self, conn: Connection, complete: Collection[Source]) -> None:
-        """Search sees these revisions from the commit on, and no older one."""
-        for statement in (_DELETE_OLDER, _CHUNKS_LIVE, self._live):
-            await conn.execute(statement, *_columns(complete), timeout=SWAP_TIMEOUT_S)
 
     async def _announce(self, conn: Connection, document: Record) -> None:
         event = DocumentStatusChanged(
@@ -226,6 +175,12 @@ class PostgresVectorStore:
         )
         event.occurred_at.FromDatetime(document["updated_at"])
         await enqueue(conn, self._status_topic, event.document_id, event, source=EVENT_SOURCE)
+
+
+async def _swap(conn: Connection, complete: Collection[Source], space: Space) -> None:
+    """Search sees these revisions from the commit on, and no older one."""
+    for statement in (_DELETE_OLDER, _CHUNKS_LIVE, _VECTORS_LIVE.format(table=space.table)):
+        await conn.execute(statement, *_columns(complete), timeout=SWAP_TIMEOUT_S)
 
 
 async def _lock_newest(conn: Connection, sources: Collection[Source]) -> list[Source]:

@@ -43,3 +43,11 @@ class Stored:
     documents_ready: int
     reused: int = 0
     """Vectors of an older revision's chunks with the same text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A chunk that a search over all knowledge bases answers with."""
+
+    chunk_id: UUID
+    source_id: str

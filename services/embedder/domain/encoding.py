@@ -17,6 +17,17 @@ class InputType(StrEnum):
     DOCUMENT = "document"
 
 
+class Lane(StrEnum):
+    """Who goes first where texts wait for one model."""
+
+    CALLER = "caller"
+    """Somebody waits for the answer."""
+    FRESH = "fresh"
+    """What was uploaded just now, for the active space."""
+    REFILL = "refill"
+    """What other spaces still lack."""
+
+
 class BadVector(KbmeshError):
     """The model gave a vector that must not be stored or compared."""
 
@@ -60,3 +71,14 @@ def check_vectors(vectors: Vectors, *, dimensions: int) -> None:
         raise BadVector("a vector holds a value that is not finite")
     if not norms.all():
         raise BadVector("a vector has length zero")
+
+
+def cut(vectors: Vectors, dimensions: int) -> Vectors:
+    """The first `dimensions` values of each vector, at unit length again (Matryoshka representations, Kusupati et
+    al. 2022). Vectors of that size already come back as they are; a vector without direction is left as it is."""
+    if vectors.ndim != 2 or vectors.shape[1] <= dimensions:
+        return vectors
+    short = vectors[:, :dimensions]
+    norms = np.linalg.norm(short, axis=1, keepdims=True)
+    unit: Vectors = np.divide(short, norms, out=short.copy(), where=norms > 0)
+    return unit

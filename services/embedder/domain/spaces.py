@@ -1,6 +1,8 @@
 import hashlib
 import re
 from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
 from typing import Final
 
 MAX_ID_LENGTH: Final = 48
@@ -29,3 +31,26 @@ class Space:
     @property
     def table(self) -> str:
         return f"vectors_{self.id}"
+
+
+class SpaceStatus(StrEnum):
+    BUILDING = "building"
+    ACTIVE = "active"
+    RETIRED = "retired"
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceState:
+    """An embedding space and how far it is filled."""
+
+    space: Space
+    status: SpaceStatus
+    filled: int
+    """Chunks that have a vector."""
+    waiting: int
+    failed: int
+    """Chunks that its model could not encode."""
+    indexed: bool
+    created_at: datetime
+    activated_at: datetime | None = None
+    retired_at: datetime | None = None

@@ -3,27 +3,34 @@ from typing import Any, Final
 import grpc
 
 from kbmesh.embedding.v1 import embedding_pb2, embedding_pb2_grpc
+from kbmesh.errors import Unavailable
 from services.embedder import handlers
 from services.embedder.domain.encoding import InputType
-from services.embedder.domain.spaces import Space
-from services.embedder.ports import TextEncoder
+from services.embedder.ports import Models, SpaceDirectory
 
 SERVICE: Final = embedding_pb2.DESCRIPTOR.services_by_name["EmbeddingService"].full_name
 
 
 class EmbeddingServicer(embedding_pb2_grpc.EmbeddingServiceServicer):
-    def __init__(self, encoder: TextEncoder, *, model: str) -> None:
-        self._encoder = encoder
-        self._model = model
+    """Answers UNAVAILABLE until `open` was called."""
+
+    def __init__(self) -> None:
+        self._opened: tuple[SpaceDirectory, Models] | None = None
+
+    def open(self, spaces: SpaceDirectory, models: Models) -> None:
+        self._opened = spaces, models
 
     async def Embed(
         self, request: embedding_pb2.EmbedRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> embedding_pb2.EmbedResponse:
+        if self._opened is None:
+            raise Unavailable("the model is loading", code="model_loading")
+        spaces, models = self._opened
         document = request.input_type == embedding_pb2.INPUT_TYPE_DOCUMENT
+        space = await spaces.find(request.space_id or None)
         encoded = await handlers.embed_texts(
-            request.texts, InputType.DOCUMENT if document else InputType.QUERY, encoder=self._encoder
+            request.texts, InputType.DOCUMENT if document else InputType.QUERY, space=space, models=models
         )
-        space = Space(self._model, encoded.vectors.shape[1])
         return embedding_pb2.EmbedResponse(
             embeddings=[
                 embedding_pb2.Embedding(values=vector, token_count=count, truncated=truncated)

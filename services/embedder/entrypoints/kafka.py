@@ -20,7 +20,7 @@ from kbmesh.messaging import (
 from kbmesh.provenance import DOCUMENT_CHUNK
 from services.embedder import handlers
 from services.embedder.domain.chunks import ReadyChunks, Source
-from services.embedder.ports import TextEncoder, VectorStore
+from services.embedder.ports import Models, SpaceDirectory, VectorStore
 
 log = structlog.get_logger(__name__)
 
@@ -34,7 +34,8 @@ waits."""
 async def consume_chunks(
     kafka: KafkaSettings,
     *,
-    encoder: TextEncoder,
+    spaces: SpaceDirectory,
+    models: Models,
     store: VectorStore,
     batch_chunks: int,
     linger_s: float,
@@ -46,7 +47,7 @@ async def consume_chunks(
 
     async def handle(messages: Sequence[Message]) -> None:
         batch = [read_message(message) for message in messages]
-        stored = await handlers.embed_chunks(batch, encoder=encoder, store=store)
+        stored = await handlers.embed_chunks(batch, spaces=spaces, models=models, store=store)
         log.info(
             "chunks_embedded",
             messages=len(batch),

@@ -1,15 +1,24 @@
 import asyncio
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 
 from kbmesh.errors import ResourceExhausted, Unavailable
-from services.embedder.adapters.encode_queue import EncodeQueue
-from services.embedder.domain.encoding import InputType
+from services.embedder.adapters.encode_queue import EncodeQueue, QueuedEncoder
+from services.embedder.domain.encoding import InputType, Lane
+from services.embedder.ports import Encoder
 
-QUERY = InputType.QUERY
+QUERY, DOCUMENT = InputType.QUERY, InputType.DOCUMENT
+CALLER, FRESH, REFILL = Lane.CALLER, Lane.FRESH, Lane.REFILL
 BAD = "x" * 666
+
+
+@asynccontextmanager
+async def running(queue: EncodeQueue, encoder: Encoder) -> AsyncIterator[QueuedEncoder]:
+    async with queue.running():
+        yield await queue.load(lambda: encoder)
 
 
 def words(count: int) -> str:
@@ -31,10 +40,10 @@ async def settled() -> None:
 async def test_answers_keep_the_order_of_the_texts(word_encoder: Any) -> None:
     lengths = [5, 1, 9, 2, 7, 3, 8, 4, 6, 10, 12, 11]
     queue = EncodeQueue(slice_size=4)
-    async with queue.running(lambda: word_encoder):
+    async with running(queue, word_encoder) as model:
         for encoded in (
-            await queue.encode_in_background([words(n) for n in lengths]),
-            await queue.encode([words(n) for n in lengths], QUERY),
+            await model.encode([words(n) for n in lengths], DOCUMENT, FRESH),
+            await model.encode([words(n) for n in lengths], QUERY, CALLER),
         ):
             assert encoded.vectors[:, 0].tolist() == lengths
             assert encoded.token_counts == tuple(lengths)
@@ -42,16 +51,17 @@ async def test_answers_keep_the_order_of_the_texts(word_encoder: Any) -> None:
 
 async def test_neighbours_in_length_share_a_slice(word_encoder: Any) -> None:
     queue = EncodeQueue(slice_size=2)
-    async with queue.running(lambda: word_encoder):
-        await queue.encode_in_background([words(n) for n in (9, 1, 8, 2)])
+    async with running(queue, word_encoder) as model:
+        await model.encode([words(n) for n in (9, 1, 8, 2)], DOCUMENT, FRESH)
     assert word_encoder.calls == [[1, 2], [8, 9]]
 
 
 async def test_only_one_thread_ever_touches_the_encoder(word_encoder: Any) -> None:
     queue = EncodeQueue(slice_size=1)
-    async with queue.running(lambda: word_encoder):
+    async with running(queue, word_encoder) as model:
         await asyncio.gather(
-            queue.encode_in_background([words(3)] * 5), *(queue.encode([words(2)], QUERY) for _ in range(5))
+            model.encode([words(3)] * 5, DOCUMENT, FRESH),
+            *(model.encode([words(2)], QUERY, CALLER) for _ in range(5)),
         )
     assert len(word_encoder.threads) == 1
 
@@ -59,10 +69,10 @@ async def test_only_one_thread_ever_touches_the_encoder(word_encoder: Any) -> No
 async def test_a_query_goes_between_two_slices_of_documents(word_encoder: Any) -> None:
     word_encoder.gated = True
     queue = EncodeQueue(slice_size=2)
-    async with queue.running(lambda: word_encoder):
-        documents = asyncio.create_task(queue.encode_in_background([words(20)] * 6))
+    async with running(queue, word_encoder) as model:
+        documents = asyncio.create_task(model.encode([words(20)] * 6, DOCUMENT, FRESH))
         await started(word_encoder)
-        query = asyncio.create_task(queue.encode([words(3)], QUERY))
+        query = asyncio.create_task(model.encode([words(3)], QUERY, CALLER))
         await settled()
         word_encoder.gate.release(4)
         assert (await query).token_counts == (3,)
@@ -73,10 +83,10 @@ async def test_a_query_goes_between_two_slices_of_documents(word_encoder: Any) -
 async def test_small_background_work_goes_between_two_slices_of_large_work(word_encoder: Any) -> None:
     word_encoder.gated = True
     queue = EncodeQueue(slice_size=2)
-    async with queue.running(lambda: word_encoder):
-        large = asyncio.create_task(queue.encode_in_background([words(20)] * 6))
+    async with running(queue, word_encoder) as model:
+        large = asyncio.create_task(model.encode([words(20)] * 6, DOCUMENT, FRESH))
         await started(word_encoder)
-        small = [asyncio.create_task(queue.encode_in_background([words(n)])) for n in (3, 4)]
+        small = [asyncio.create_task(model.encode([words(n)], DOCUMENT, FRESH)) for n in (3, 4)]
         await settled()
         word_encoder.gate.release(5)
         assert (await small[0]).token_counts == (3,)
@@ -87,10 +97,10 @@ async def test_small_background_work_goes_between_two_slices_of_large_work(word_
 async def test_queries_that_wait_together_are_encoded_together(word_encoder: Any) -> None:
     word_encoder.gated = True
     queue = EncodeQueue(slice_size=8)
-    async with queue.running(lambda: word_encoder):
-        first = asyncio.create_task(queue.encode([words(1)], QUERY))
+    async with running(queue, word_encoder) as model:
+        first = asyncio.create_task(model.encode([words(1)], QUERY, CALLER))
         await started(word_encoder)
-        others = [asyncio.create_task(queue.encode([words(n), words(n)], QUERY)) for n in (2, 3, 4)]
+        others = [asyncio.create_task(model.encode([words(n), words(n)], QUERY, CALLER)) for n in (2, 3, 4)]
         await settled()
         word_encoder.gate.release(2)
         answers = await asyncio.gather(first, *others)
@@ -100,41 +110,41 @@ async def test_queries_that_wait_together_are_encoded_together(word_encoder: Any
 
 async def test_a_bad_text_fails_its_own_caller_alone(word_encoder: Any) -> None:
     queue = EncodeQueue()
-    async with queue.running(lambda: word_encoder):
+    async with running(queue, word_encoder) as model:
         good, bad = await asyncio.gather(
-            queue.encode([words(2)], QUERY), queue.encode([BAD], QUERY), return_exceptions=True
+            model.encode([words(2)], QUERY, CALLER), model.encode([BAD], QUERY, CALLER), return_exceptions=True
         )
         assert not isinstance(good, BaseException)
         assert good.token_counts == (2,)
         assert isinstance(bad, RuntimeError)
         with pytest.raises(RuntimeError):
-            await queue.encode_in_background([words(2), BAD])
-        assert (await queue.encode_in_background([words(4)])).token_counts == (4,)
+            await model.encode([words(2), BAD], DOCUMENT, FRESH)
+        assert (await model.encode([words(4)], DOCUMENT, FRESH)).token_counts == (4,)
 
 
 async def test_callers_beyond_the_bound_are_refused_and_background_work_is_not(word_encoder: Any) -> None:
     word_encoder.gated = True
     queue = EncodeQueue(max_waiting_texts=3)
-    async with queue.running(lambda: word_encoder):
-        waiting = [asyncio.create_task(queue.encode([words(1)], QUERY)) for _ in range(3)]
+    async with running(queue, word_encoder) as model:
+        waiting = [asyncio.create_task(model.encode([words(1)], QUERY, CALLER)) for _ in range(3)]
         await started(word_encoder)
         with pytest.raises(ResourceExhausted):
-            await queue.encode([words(1)], QUERY)
-        documents = asyncio.create_task(queue.encode_in_background([words(1)]))
+            await model.encode([words(1)], QUERY, CALLER)
+        documents = asyncio.create_task(model.encode([words(1)], DOCUMENT, FRESH))
         word_encoder.gated = False
         word_encoder.gate.release()
         await asyncio.gather(*waiting, documents)
-        assert (await queue.encode([words(1)] * 3, QUERY)).token_counts == (1, 1, 1)
+        assert (await model.encode([words(1)] * 3, QUERY, CALLER)).token_counts == (1, 1, 1)
 
 
 async def test_work_whose_caller_has_gone_is_dropped(word_encoder: Any) -> None:
     word_encoder.gated = True
     queue = EncodeQueue(slice_size=1)
-    async with queue.running(lambda: word_encoder):
-        documents = asyncio.create_task(queue.encode_in_background([words(7)] * 5))
+    async with running(queue, word_encoder) as model:
+        documents = asyncio.create_task(model.encode([words(7)] * 5, DOCUMENT, FRESH))
         await started(word_encoder)
-        gone = asyncio.create_task(queue.encode([words(5)], QUERY))
-        kept = asyncio.create_task(queue.encode([words(6)], QUERY))
+        gone = asyncio.create_task(model.encode([words(5)], QUERY, CALLER))
+        kept = asyncio.create_task(model.encode([words(6)], QUERY, CALLER))
         await settled()
         for task in (documents, gone):
             task.cancel()
@@ -146,21 +156,18 @@ async def test_work_whose_caller_has_gone_is_dropped(word_encoder: Any) -> None:
     assert word_encoder.calls == [[7], [6]]
 
 
-async def test_nothing_is_answered_before_the_model_is_loaded_and_after_the_end(word_encoder: Any) -> None:
-    queue = EncodeQueue()
+async def test_nothing_is_answered_after_the_end(word_encoder: Any) -> None:
+    async with running(EncodeQueue(), word_encoder) as model:
+        assert model.dimensions == 2
     with pytest.raises(Unavailable):
-        await queue.encode([words(1)], QUERY)
-    async with queue.running(lambda: word_encoder):
-        assert queue.dimensions == 2
-    with pytest.raises(Unavailable):
-        await queue.encode_in_background([words(1)])
+        await model.encode([words(1)], DOCUMENT, FRESH)
 
 
 async def test_what_waits_at_the_end_is_still_answered(word_encoder: Any) -> None:
     word_encoder.gated = True
     queue = EncodeQueue(slice_size=1)
-    async with queue.running(lambda: word_encoder):
-        waiting = asyncio.create_task(queue.encode_in_background([words(2)] * 3))
+    async with running(queue, word_encoder) as model:
+        waiting = asyncio.create_task(model.encode([words(2)] * 3, DOCUMENT, FRESH))
         await started(word_encoder)
         word_encoder.gate.release(3)
     assert (await waiting).token_counts == (2, 2, 2)
@@ -172,8 +179,8 @@ async def test_an_encoder_that_hangs_does_not_hold_up_the_end_for_ever(
     monkeypatch.setattr("services.embedder.adapters.encode_queue.DRAIN_TIMEOUT_S", 0.05)
     word_encoder.gated = True
     queue = EncodeQueue(slice_size=1)
-    async with queue.running(lambda: word_encoder):
-        waiting = asyncio.create_task(queue.encode_in_background([words(2)] * 3))
+    async with running(queue, word_encoder) as model:
+        waiting = asyncio.create_task(model.encode([words(2)] * 3, DOCUMENT, FRESH))
         await started(word_encoder)
         asyncio.get_running_loop().call_later(0.2, word_encoder.gate.release)
     with pytest.raises(Unavailable):
@@ -184,6 +191,39 @@ async def test_a_model_that_does_not_load_fails_the_start() -> None:
     def load() -> Any:
         raise FileNotFoundError("no model")
 
-    with pytest.raises(FileNotFoundError):
-        async with EncodeQueue().running(load):
-            pass
+    async with EncodeQueue().running() as queue:
+        with pytest.raises(FileNotFoundError):
+            await queue.load(load)
+
+
+async def test_refilling_goes_after_fresh_uploads_and_yet_goes_on(
+    word_encoder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.embedder.adapters.encode_queue.FRESH_PER_REFILL", 2)
+    word_encoder.gated = True
+    async with running(EncodeQueue(slice_size=1), word_encoder) as model:
+        refill = asyncio.create_task(model.encode([words(9)] * 3, DOCUMENT, REFILL))
+        await started(word_encoder)
+        fresh = asyncio.create_task(model.encode([words(5)] * 3, DOCUMENT, FRESH))
+        query = asyncio.create_task(model.encode([words(1)], QUERY, CALLER))
+        await settled()
+        word_encoder.gated = False
+        word_encoder.gate.release()
+        await asyncio.gather(refill, fresh, query)
+    assert word_encoder.calls == [[9], [1], [5], [5], [9], [5], [9]]
+
+
+async def test_callers_of_two_models_wait_in_one_line_and_are_not_mixed(word_encoder: Any) -> None:
+    other = type(word_encoder)()
+    word_encoder.gated = True
+    async with running(EncodeQueue(), word_encoder) as model:
+        second = QueuedEncoder(model._queue, other)
+        first = asyncio.create_task(model.encode([words(1)], QUERY, CALLER))
+        await started(word_encoder)
+        others = [
+            asyncio.create_task(one.encode([words(n)], QUERY, CALLER)) for one, n in ((second, 2), (model, 3))
+        ]
+        await settled()
+        word_encoder.gate.release(2)
+        await asyncio.gather(first, *others)
+    assert (word_encoder.calls, other.calls) == ([[1], [3]], [[2]])

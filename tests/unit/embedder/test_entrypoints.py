@@ -58,9 +58,10 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv(f"KBMESH_EMBEDDER_{name}", value)
     settings = EmbedderSettings()
     assert (settings.grpc.port, settings.threads, settings.device) == (6000, 3, "auto")
-    assert (settings.model, settings.model_folder) == ("all-MiniLM-L6-v2", bundled_model_path())
+    assert (settings.model.name, settings.model.folder) == ("all-MiniLM-L6-v2", bundled_model_path())
 
-    monkeypatch.setenv("KBMESH_EMBEDDER_MODEL_PATH", "/models/bge-small-en")
-    assert EmbedderSettings().model == "bge-small-en"
-    monkeypatch.setenv("KBMESH_EMBEDDER_MODEL_NAME", "our-own")
-    assert EmbedderSettings().model == "our-own"
+    monkeypatch.setenv("KBMESH_EMBEDDER_MODEL__PATH", "/models/bge-small-en")
+    assert EmbedderSettings().model.name == "bge-small-en"
+    monkeypatch.setenv("KBMESH_EMBEDDER_MODEL__NAME", "our-own")
+    monkeypatch.setenv("KBMESH_EMBEDDER_NEXT_MODEL__NAME", "all-MiniLM-L6-v2")
+    assert [model.name for model in EmbedderSettings().models] == ["our-own", "all-MiniLM-L6-v2"]
