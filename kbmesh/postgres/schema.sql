@@ -168,6 +168,12 @@ CREATE TABLE public.embedding_spaces (
     status text NOT NULL,
     table_name text NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
+    seeded_to uuid,
+    seeded boolean DEFAULT false NOT NULL,
+    indexed boolean DEFAULT false NOT NULL,
+    activated_at timestamp with time zone,
+    retired_at timestamp with time zone,
+    probe real[],
     CONSTRAINT embedding_spaces_check CHECK ((table_name = ('vectors_'::text || id))),
     CONSTRAINT embedding_spaces_dimensions_check CHECK (((dimensions >= 1) AND (dimensions <= 4000))),
     CONSTRAINT embedding_spaces_id_check CHECK ((id ~ '^[a-z][a-z0-9_]{0,47}$'::text)),
@@ -301,6 +307,18 @@ CREATE TABLE public.skills (
     CONSTRAINT skills_check CHECK (((owner_type IS NULL) = (owner_id IS NULL))),
     CONSTRAINT skills_name_check CHECK (((char_length(name) >= 1) AND (char_length(name) <= 200))),
     CONSTRAINT skills_owner_type_check CHECK ((owner_type = ANY (ARRAY['user'::text, 'team'::text])))
+);
+
+
+--
+-- Name: space_backlog; Type: TABLE; Schema: public; Owner: -
+--
+
+CREATE TABLE public.space_backlog (
+    space_id text NOT NULL,
+    chunk_id uuid NOT NULL,
+    leased_until timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    failures smallint DEFAULT 0 NOT NULL
 );
 
 
@@ -466,6 +484,14 @@ ALTER TABLE ONLY public.skills
 
 
 --
+-- Name: space_backlog space_backlog_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.space_backlog
+    ADD CONSTRAINT space_backlog_pkey PRIMARY KEY (space_id, chunk_id);
+
+
+--
 -- Name: webhook_deliveries webhook_deliveries_pkey; Type: CONSTRAINT; Schema: public; Owner: -
 --
 
@@ -567,6 +593,13 @@ CREATE INDEX outbox_unpublished ON public.outbox USING btree (id) WHERE (publish
 
 
 --
+-- Name: space_backlog_chunk; Type: INDEX; Schema: public; Owner: -
+--
+
+CREATE INDEX space_backlog_chunk ON public.space_backlog USING btree (chunk_id);
+
+
+--
 -- Name: webhook_deliveries_due; Type: INDEX; Schema: public; Owner: -
 --
 
@@ -641,6 +674,22 @@ ALTER TABLE ONLY public.skill_versions
 
 
 --
+-- Name: space_backlog space_backlog_chunk_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.space_backlog
+    ADD CONSTRAINT space_backlog_chunk_id_fkey FOREIGN KEY (chunk_id) REFERENCES public.chunks(id) ON DELETE CASCADE;
+
+
+--
+-- Name: space_backlog space_backlog_space_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.space_backlog
+    ADD CONSTRAINT space_backlog_space_id_fkey FOREIGN KEY (space_id) REFERENCES public.embedding_spaces(id) ON DELETE CASCADE;
+
+
+--
 -- Name: webhook_deliveries webhook_deliveries_webhook_id_fkey; Type: FK CONSTRAINT; Schema: public; Owner: -
 --
 
@@ -669,4 +718,5 @@ INSERT INTO public.schema_migrations (version) VALUES
     ('20261130173100'),
     ('20261130181000'),
     ('20261130182000'),
-    ('20261130183000');
+    ('20261130183000'),
+    ('20261130190000');

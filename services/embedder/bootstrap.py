@@ -7,10 +7,11 @@ import structlog
 
 from kbmesh.postgres import open_pool
 from kbmesh.rpc import GrpcServer, serve
+from services.embedder import handlers
 from services.embedder.adapters.encode_queue import EncodeQueue
-from services.embedder.adapters.postgres import PostgresVectorStore
-from services.embedder.adapters.spaces import PostgresSpaces, ensure_space
+from services.embedder.adapters.postgres import PostgresBacklog, PostgresSpaces, PostgresVectorStore, ensure_space
 from services.embedder.adapters.torch import TorchEncoder
+from services.embedder.entrypoints.filler import fill_spaces
 from services.embedder.entrypoints.grpc import SERVICE, EmbeddingServicer, register
 from services.embedder.entrypoints.kafka import consume_chunks
 from services.embedder.ports import Models, TextEncoder
@@ -43,6 +44,8 @@ async def bootstrap(settings: EmbedderSettings) -> AsyncIterator[GrpcServer]:
         dimensions = {name: model.dimensions for name, model in models.items()}
         await ensure_space(pool, own.name, own.dimensions, dimensions)
         spaces = PostgresSpaces(pool)
+        await spaces.read()
+        await handlers.check_model(await spaces.find(), spaces=spaces, models=models)
         servicer.open(spaces, models)
 
         stop = asyncio.Event()
@@ -61,6 +64,9 @@ async def bootstrap(settings: EmbedderSettings) -> AsyncIterator[GrpcServer]:
                 stop=stop,
             )
         )
+        tasks.create_task(fill_spaces(spaces, models=models, backlog=PostgresBacklog(pool), stop=stop))
+        watch = tasks.create_task(spaces.watch())
+        stack.callback(watch.cancel)
         await server.set_serving(True)
         stack.push_async_callback(server.set_serving, False)
         log.info("embedder_ready", models=list(models), port=server.port)

@@ -53,6 +53,17 @@ class SpaceDirectory(Protocol):
         """
         ...
 
+    def inactive(self) -> list[Space]:
+        """Those that are filled from the backlog; as of a few seconds ago."""
+        ...
+
+    async def remember_probe(self, space: Space, probe: Vectors) -> Vectors:
+        """Keeps the vector, of shape (1, dimensions), with which a space was begun; gives the one that is kept.
+
+        Raises Unavailable while the database does not answer.
+        """
+        ...
+
 
 class VectorStore(Protocol):
     """Vectors of the active space, and the progress of documents. Each method is one transaction, safe to repeat.
@@ -82,6 +93,33 @@ class VectorStore(Protocol):
 
     async def mark_failed(self, source: Source, *, code: str, detail: str) -> None:
         """Fails a document, unless it is gone, has a newer revision, or is ready or cancelled."""
+        ...
+
+
+class Backlog(Protocol):
+    """Chunks that a space other than the active one lacks. Each method is one transaction, safe to repeat.
+
+    Raises Unavailable while the database does not answer.
+    """
+
+    async def seed(self, space: Space) -> bool:
+        """Puts a portion of the chunks that were there before the space into its backlog; True: all are."""
+        ...
+
+    async def take(self, space: Space, count: int) -> list[PendingChunk]:
+        """Chunks that nobody else takes for some minutes."""
+        ...
+
+    async def fill(self, space: Space, chunk_ids: Sequence[UUID], vectors: Vectors) -> None:
+        """Writes one vector for each of `chunk_ids`, as far as the chunk and the space are still there."""
+        ...
+
+    async def put_back(self, space: Space, chunk_ids: Sequence[UUID], *, failed: bool) -> None:
+        """For others, or for another try; after a few failures a chunk is given up."""
+        ...
+
+    async def build_index(self, space: Space) -> bool:
+        """Builds the index of a space that has been filled for the first time; False: there was nothing to do."""
         ...
 
 

@@ -7,8 +7,7 @@ import numpy as np
 
 from kbmesh.errors import NotFound
 from kbmesh.postgres import Pool
-from services.embedder.adapters.postgres import PostgresVectorStore
-from services.embedder.adapters.spaces import ensure_space
+from services.embedder.adapters.postgres import PostgresVectorStore, ensure_space
 from services.embedder.domain.chunks import Stored
 from services.embedder.domain.encoding import Vectors
 from services.embedder.domain.spaces import Space
@@ -27,6 +26,12 @@ class OneSpace:
         if space_id not in (None, self._space.id):
             raise NotFound("no such space")
         return self._space
+
+    def inactive(self) -> list[Space]:
+        return []
+
+    async def remember_probe(self, space: Space, probe: Vectors) -> Vectors:
+        return probe
 
 
 async def open_space(pool: Pool, space: Space = SPACE) -> None:

@@ -75,10 +75,14 @@ def check_vectors(vectors: Vectors, *, dimensions: int) -> None:
 
 def cut(vectors: Vectors, dimensions: int) -> Vectors:
     """The first `dimensions` values of each vector, at unit length again (Matryoshka representations, Kusupati et
-    al. 2022). Vectors of that size already come back as they are; a vector without direction is left as it is."""
+    al. 2022). Vectors of that size come back as they are."""
     if vectors.ndim != 2 or vectors.shape[1] <= dimensions:
         return vectors
-    short = vectors[:, :dimensions]
-    norms = np.linalg.norm(short, axis=1, keepdims=True)
-    unit: Vectors = np.divide(short, norms, out=short.copy(), where=norms > 0)
-    return unit
+    return unit(vectors[:, :dimensions])
+
+
+def unit(vectors: Vectors) -> Vectors:
+    """The same directions at length 1; a vector without direction is left as it is."""
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    scaled: Vectors = np.divide(vectors, norms, out=vectors.copy(), where=norms > 0)
+    return scaled

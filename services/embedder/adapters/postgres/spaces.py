@@ -1,19 +1,21 @@
-import time
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import numpy as np
 import structlog
 from asyncpg import Record
 
-from kbmesh.errors import Misconfigured, NotFound
+from kbmesh.errors import Misconfigured, NotFound, Unavailable
 from kbmesh.postgres import Connection, Pool, connection, transaction
-from services.embedder.domain.spaces import Space
+from services.embedder.domain.encoding import Vectors
+from services.embedder.domain.spaces import Space, SpaceStatus
 
 log = structlog.get_logger(__name__)
 
 SPACES_LOCK: Final = 0x6B62_6D65_7368_01
 """Advisory lock: shared to write vectors, which depends on what spaces there are, exclusive to change those."""
-KNOWN_FOR_S: Final = 2.0
+READ_EVERY_S: Final = 2.0
 
 _SPACE_TABLE: Final = """
 CREATE TABLE {table} (
@@ -27,37 +29,58 @@ CREATE TABLE {table} (
 ALTER TABLE {table} ALTER COLUMN embedding SET STORAGE PLAIN;
 CREATE INDEX {table}_kb ON {table} (kb_id);
 """
-_INDEX: Final = """
-CREATE INDEX {table}_hnsw ON {table} USING hnsw ((embedding::halfvec({dimensions})) halfvec_cosine_ops)
+INDEX: Final = """
+CREATE INDEX {how} {table}_hnsw ON {table} USING hnsw ((embedding::halfvec({dimensions})) halfvec_cosine_ops)
     WITH (m = 16, ef_construction = 64)
 """
 
 
 class PostgresSpaces:
-    """Port SpaceDirectory: what `embedding_spaces` says, read again every few seconds."""
+    """Port SpaceDirectory: what `embedding_spaces` says, read again every few seconds by `watch`."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._by_id: dict[str, Space] = {}
         self._active: Space | None = None
-        self._read_at = -KNOWN_FOR_S
 
     async def find(self, space_id: str | None = None) -> Space:
-        for fresh in (False, True):
-            if fresh or time.monotonic() - self._read_at > KNOWN_FOR_S:
-                await self.read()
-            space = self._active if space_id is None else self._by_id.get(space_id)
-            if space is not None:
-                return space
+        if (space := self._find(space_id)) is None:
+            await self.read()
+            space = self._find(space_id)
+        if space is not None:
+            return space
         raise NotFound(f"there is no embedding space {space_id or 'that is active'}", code="space_not_found")
 
+    def inactive(self) -> list[Space]:
+        return [space for space in self._by_id.values() if space != self._active]
+
+    async def remember_probe(self, space: Space, probe: Vectors) -> Vectors:
+        async with connection(self._pool) as conn:
+            kept = await conn.fetchval(
+                "UPDATE embedding_spaces SET probe = coalesce(probe, $2) WHERE id = $1 RETURNING probe",
+                space.id,
+                probe[0].tolist(),
+            )
+        return np.array([kept], np.float32)
+
+    def _find(self, space_id: str | None) -> Space | None:
+        return self._active if space_id is None else self._by_id.get(space_id)
+
+    async def watch(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await asyncio.sleep(READ_EVERY_S)
+            try:
+                await self.read()
+            except Unavailable as error:
+                log.warning("embedding_spaces_not_read", error=error.code)
+
     async def read(self) -> None:
-        """Forgets what was known."""
+        """Raises Unavailable: the database does not answer; what was known is kept."""
         async with connection(self._pool) as conn:
             rows = await conn.fetch("SELECT id, model, dimensions, status FROM embedding_spaces")
         self._by_id = {row["id"]: Space(row["model"], row["dimensions"]) for row in rows}
         self._active = next((self._by_id[row["id"]] for row in rows if row["status"] == "active"), None)
-        self._read_at = time.monotonic()
 
 
 async def ensure_space(pool: Pool, model: str, dimensions: int | None, models: Mapping[str, int]) -> None:
@@ -75,7 +98,9 @@ async def ensure_space(pool: Pool, model: str, dimensions: int | None, models: M
         await conn.execute("SELECT pg_advisory_xact_lock($1)", SPACES_LOCK)
         known = await conn.fetch("SELECT model, dimensions, status FROM embedding_spaces ORDER BY status, id")
         if not known:
-            await _create(conn, Space(model, dimensions or models[model]))
+            space = Space(model, dimensions or models[model])
+            await create_table(conn, space, status=SpaceStatus.ACTIVE)
+            log.info("embedding_space_created", space=space.id)
             return
     if not any(row["model"] == model and row["dimensions"] == (dimensions or row["dimensions"]) for row in known):
         wanted = f"{model} with {dimensions} dimensions" if dimensions else model
@@ -85,19 +110,24 @@ async def ensure_space(pool: Pool, model: str, dimensions: int | None, models: M
             raise _mismatch(f"the models that are configured are {', '.join(models)}", known)
 
 
-async def _create(conn: Connection, space: Space) -> None:
+async def create_table(conn: Connection, space: Space, *, status: SpaceStatus) -> None:
+    """A space, and the table of its vectors; the index of one that is to be filled comes later."""
+    active = status is SpaceStatus.ACTIVE
     await conn.execute(
-        "INSERT INTO embedding_spaces (id, model, dimensions, status, table_name)"
-        " VALUES ($1, $2, $3, 'active', $4)",
+        """
+        INSERT INTO embedding_spaces (id, model, dimensions, table_name, status, seeded, indexed, activated_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $6, CASE WHEN $6 THEN now() END)
+        """,
         space.id,
         space.model,
         space.dimensions,
         space.table,
+        status,
+        active,
     )
-    names = {"table": space.table, "dimensions": space.dimensions}
-    await conn.execute(_SPACE_TABLE.format_map(names))
-    await conn.execute(_INDEX.format_map(names))
-    log.info("embedding_space_created", space=space.id)
+    await conn.execute(_SPACE_TABLE.format(table=space.table, dimensions=space.dimensions))
+    if active:
+        await conn.execute(INDEX.format(how="", table=space.table, dimensions=space.dimensions))
 
 
 def _mismatch(configured: str, known: Sequence[Record]) -> Misconfigured:

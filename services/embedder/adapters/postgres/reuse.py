@@ -23,7 +23,7 @@ WHERE c.id = ANY ($1::uuid[])
   AND NOT EXISTS (SELECT FROM {{table}} v WHERE v.chunk_id = c.id)
   AND NOT EXISTS (SELECT {_TWIN} AND c.id <> ALL ($2::uuid[]))
 ORDER BY c.source_id, c.ordinal
-"""  # noqa: S608 - put together from constants
+"""
 
 REUSE_VECTORS: Final = f"""
 INSERT INTO {{table}} (chunk_id, kb_id, kind, live, embedding)
@@ -33,4 +33,4 @@ JOIN chunks c USING (kind, source_id, revision)
 CROSS JOIN LATERAL (SELECT known.embedding {_TWIN} LIMIT 1) AS twin
 WHERE c.id = ANY ($4::uuid[])
 ON CONFLICT (chunk_id) DO NOTHING
-"""  # noqa: S608
+"""

@@ -10,8 +10,8 @@ from kbmesh.events.v1.status_pb2 import DocumentStatus, DocumentStatusChanged
 from kbmesh.messaging import enqueue
 from kbmesh.postgres import Connection, Pool, connection, transaction
 from kbmesh.provenance import DOCUMENT_CHUNK
-from services.embedder.adapters.reuse import PENDING, REUSE_VECTORS
-from services.embedder.adapters.spaces import SPACES_LOCK
+from services.embedder.adapters.postgres.reuse import PENDING, REUSE_VECTORS
+from services.embedder.adapters.postgres.spaces import SPACES_LOCK
 from services.embedder.domain.chunks import PendingChunk, ReadyChunks, Source, Stored
 from services.embedder.domain.encoding import Vectors
 from services.embedder.domain.spaces import Space
@@ -20,7 +20,7 @@ EVENT_SOURCE: Final = "/kbmesh/embedder"
 SWAP_TIMEOUT_S: Final = 300
 """A swap touches every vector of a document; the index takes about a thousand of them per second."""
 
-_ACTIVE_SPACE: Final = "SELECT id FROM embedding_spaces WHERE status = 'active'"
+_SPACES: Final = "SELECT id, model, dimensions, status FROM embedding_spaces"
 
 _LOCK_DOCUMENTS: Final = "SELECT id, revision FROM documents WHERE id = ANY ($1::uuid[]) ORDER BY id FOR UPDATE"
 
@@ -40,6 +40,15 @@ JOIN chunks c ON c.id = v.chunk_id
 JOIN unnest($1::text[], $2::text[], $3::bigint[]) AS s (kind, source_id, revision)
     USING (kind, source_id, revision)
 ON CONFLICT (chunk_id) DO NOTHING
+"""
+
+_LEAVE_BEHIND: Final = """
+INSERT INTO space_backlog (space_id, chunk_id)
+SELECT $4, c.id
+FROM unnest($1::text[], $2::text[], $3::bigint[]) AS s (kind, source_id, revision)
+JOIN chunks c USING (kind, source_id, revision)
+WHERE c.id = ANY ($5::uuid[]) AND NOT EXISTS (SELECT FROM {table} v WHERE v.chunk_id = c.id)
+ON CONFLICT DO NOTHING
 """
 
 _COUNT_VECTORS: Final = """
@@ -128,8 +137,7 @@ class PostgresVectorStore:
     ) -> Stored:
         async with transaction(self._pool) as conn:
             await conn.execute("SELECT pg_advisory_xact_lock_shared($1)", SPACES_LOCK)
-            if await conn.fetchval(_ACTIVE_SPACE) != space.id:
-                raise Unavailable(f"{space.id} is not the active space any more", code="space_changed")
+            others = await _other_spaces(conn, space)
             newest = await _lock_newest(conn, {ready.source for ready in batch})
             if not newest:
                 return Stored(vectors=0, documents_ready=0)
@@ -139,6 +147,7 @@ class PostgresVectorStore:
                 chunk_ids,
                 [Vector(vector) for vector in vectors],
             )
+            all_ids = [chunk_id for ready in batch for chunk_id in ready.chunk_ids]
             reusing = [chunk_id for ready in batch if not ready.recompute for chunk_id in ready.chunk_ids]
             reused = await conn.execute(REUSE_VECTORS.format(table=space.table), *_columns(newest), reusing)
             embedded = {
@@ -149,8 +158,11 @@ class PostgresVectorStore:
             complete = [_source(row) for row in documents if row["status"] == "ready"]
             ready = len(complete)
             complete += await _advance_records(conn, embedded)
+            for other in others:
+                await conn.execute(REUSE_VECTORS.format(table=other.table), *_columns(newest), reusing)
+                await conn.execute(_LEAVE_BEHIND.format(table=other.table), *_columns(newest), other.id, all_ids)
             if complete:
-                await _swap(conn, complete, space)
+                await _swap(conn, complete, [space, *others])
             for row in documents:
                 await self._announce(conn, row)
         return Stored(vectors=_rows(inserted), reused=_rows(reused), documents_ready=ready)
@@ -177,9 +189,18 @@ class PostgresVectorStore:
         await enqueue(conn, self._status_topic, event.document_id, event, source=EVENT_SOURCE)
 
 
-async def _swap(conn: Connection, complete: Collection[Source], space: Space) -> None:
+async def _other_spaces(conn: Connection, active: Space) -> list[Space]:
+    """Those that the backlog keeps up to date. Raises Unavailable when `active` is not the active one any more."""
+    rows = await conn.fetch(_SPACES)
+    if active.id not in {row["id"] for row in rows if row["status"] == "active"}:
+        raise Unavailable(f"{active.id} is not the active space any more", code="space_changed")
+    return [Space(row["model"], row["dimensions"]) for row in rows if row["id"] != active.id]
+
+
+async def _swap(conn: Connection, complete: Collection[Source], spaces: Collection[Space]) -> None:
     """Search sees these revisions from the commit on, and no older one."""
-    for statement in (_DELETE_OLDER, _CHUNKS_LIVE, _VECTORS_LIVE.format(table=space.table)):
+    live = (_VECTORS_LIVE.format(table=space.table) for space in spaces)
+    for statement in (_DELETE_OLDER, _CHUNKS_LIVE, *live):
         await conn.execute(statement, *_columns(complete), timeout=SWAP_TIMEOUT_S)
 
 
