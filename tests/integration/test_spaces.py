@@ -334,8 +334,18 @@ async def test_a_start_needs_the_model_of_the_active_space_and_a_space_for_the_c
         (OLD.model, 5, models),
         (NEW.model, None, models),
         (OLD.model, None, {OLD.model: 3}),
+        (OLD.model, OLD.dimensions + 1, models),
     ):
         with pytest.raises(Misconfigured) as refused:
             await ensure_space(spaces.pool, model, dimensions, there)
         assert refused.value.code == "space_mismatch"
     assert await spaces.directory.find() == CUT
+
+
+async def test_vectors_of_more_values_than_a_row_holds_are_stored_too(spaces: Spaces) -> None:
+    wide = Space("wide-model", 3072)
+    spaces.models[wide.model] = HashEncoder(wide.dimensions)
+    await spaces.embed(await add_document(spaces.pool, "one"))
+    await spaces.store.create(wide)
+    await spaces.fill(wide)
+    assert (await spaces.state(wide)).filled == 1

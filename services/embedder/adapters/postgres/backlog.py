@@ -5,7 +5,7 @@ from uuid import UUID
 import structlog
 from pgvector import Vector
 
-from kbmesh.postgres import Pool, connection, transaction
+from kbmesh.postgres import Pool, connection, fetch_one, transaction
 from services.embedder.adapters.postgres.spaces import INDEX
 from services.embedder.domain.chunks import PendingChunk
 from services.embedder.domain.encoding import Vectors
@@ -72,13 +72,16 @@ UPDATE space_backlog SET leased_until = '-infinity', failures = failures + $3
 WHERE space_id = $1 AND chunk_id = ANY ($2::uuid[])
 """
 
-# Held to the end of the transaction: one process builds the index, and it is not dropped meanwhile.
+# The lock is held to the end of the transaction: one process builds the index. It is not the lock of a row: who
+# waits for one has a snapshot, and CREATE INDEX CONCURRENTLY waits for all of those.
 _TO_INDEX: Final = """
-SELECT FROM embedding_spaces s
+SELECT true FROM embedding_spaces s
 WHERE id = $1 AND seeded AND NOT indexed
   AND NOT EXISTS (SELECT FROM space_backlog b WHERE b.space_id = s.id AND b.failures < $2)
-FOR NO KEY UPDATE SKIP LOCKED
+  AND pg_try_advisory_xact_lock($3, hashtext(s.id))
 """
+_INDEX_LOCK: Final = 0x6B62_6D65
+"""Namespace of the advisory locks of processes that build an index."""
 
 
 class PostgresBacklog:
@@ -89,11 +92,11 @@ class PostgresBacklog:
 
     async def seed(self, space: Space) -> bool:
         async with transaction(self._pool) as conn:
-            row = await conn.fetchrow(
-                "SELECT seeded, seeded_to FROM embedding_spaces WHERE id = $1 FOR NO KEY UPDATE", space.id
-            )
-            if row is None or row["seeded"]:
+            if await conn.fetchval("SELECT seeded FROM embedding_spaces WHERE id = $1", space.id) is not False:
                 return True
+            row = await fetch_one(
+                conn, "SELECT seeded_to FROM embedding_spaces WHERE id = $1 FOR NO KEY UPDATE", space.id
+            )
             last = await conn.fetchval(_SEED.format(table=space.table), space.id, row["seeded_to"], SEEDED_AT_ONCE)
             await conn.execute(
                 "UPDATE embedding_spaces SET seeded_to = coalesce($2, seeded_to), seeded = $2 IS NULL"
@@ -123,9 +126,9 @@ class PostgresBacklog:
 
     async def build_index(self, space: Space) -> bool:
         async with transaction(self._pool) as claim:
-            if not await claim.fetch(_TO_INDEX, space.id, MAX_FAILURES):
+            if not await claim.fetchval(_TO_INDEX, space.id, MAX_FAILURES, _INDEX_LOCK):
                 return False
-            # Ends the portal of that statement, too, whose snapshot the other connection would wait for.
+            # Ends the portal of that statement, too, and with it its snapshot.
             await claim.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             log.info("embedding_index_started", space=space.id)
             async with connection(self._pool) as conn:

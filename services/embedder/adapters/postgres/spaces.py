@@ -25,10 +25,12 @@ CREATE TABLE {table} (
     live      boolean NOT NULL,
     embedding vector({dimensions}) NOT NULL
 );
--- Kept in the row: a search that is exact over one knowledge base reads them all.
-ALTER TABLE {table} ALTER COLUMN embedding SET STORAGE PLAIN;
 CREATE INDEX {table}_kb ON {table} (kb_id);
 """
+_KEEP_IN_ROW: Final = "ALTER TABLE {table} ALTER COLUMN embedding SET STORAGE PLAIN"
+"""A search that is exact over one knowledge base reads them all."""
+FITS_IN_ROW: Final = 2_000
+"""Values of 4 bytes, of the 8 KB that a row may have."""
 INDEX: Final = """
 CREATE INDEX {how} {table}_hnsw ON {table} USING hnsw ((embedding::halfvec({dimensions})) halfvec_cosine_ops)
     WITH (m = 16, ef_construction = 64)
@@ -94,6 +96,8 @@ async def ensure_space(pool: Pool, model: str, dimensions: int | None, models: M
         Misconfigured: the active space is one of a model that is not there, or what was configured fits no
             space; its vectors could not be compared with those that are there.
     """
+    if dimensions is not None and dimensions > models[model]:
+        raise Misconfigured(f"{model} has {models[model]} dimensions, not {dimensions}", code="space_mismatch")
     async with transaction(pool) as conn:
         await conn.execute("SELECT pg_advisory_xact_lock($1)", SPACES_LOCK)
         known = await conn.fetch("SELECT model, dimensions, status FROM embedding_spaces ORDER BY status, id")
@@ -126,6 +130,8 @@ async def create_table(conn: Connection, space: Space, *, status: SpaceStatus) -
         active,
     )
     await conn.execute(_SPACE_TABLE.format(table=space.table, dimensions=space.dimensions))
+    if space.dimensions <= FITS_IN_ROW:
+        await conn.execute(_KEEP_IN_ROW.format(table=space.table))
     if active:
         await conn.execute(INDEX.format(how="", table=space.table, dimensions=space.dimensions))
 
