@@ -30,6 +30,7 @@ async def bootstrap(settings: EmbedderSettings) -> AsyncIterator[GrpcServer]:
     load = partial(
         TorchEncoder,
         settings.model_folder,
+        name=settings.model,
         device=settings.device,
         precision=settings.precision,
         threads=settings.threads,
