@@ -15,6 +15,7 @@ PROMPTS = {"query": "find what answers: ", "document": "text: "}
 MODELS: dict[str, dict[str, Any]] = {
     "mean": {},
     "mean-prompts": {"prompts": PROMPTS},
+    "mean-mpnet": {"family": "mpnet"},
     "mean-xlm-roberta": {"family": "xlm-roberta"},
     "cls": {"pooling": "cls"},
     "cls-query-prompt": {"pooling": "cls", "prompts": {"query": "find what answers: "}},

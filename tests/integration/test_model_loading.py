@@ -88,6 +88,12 @@ def test_code_in_the_folder_is_refused_and_not_run(folder: Path, tmp_path: Path,
     assert not (tmp_path / "mark").exists()
 
 
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
+def test_attention_of_somebody_elses_is_not_fetched(folder: Path, key: str) -> None:
+    edit(folder / "config.json", **{key: "somebody/attention"})
+    load(folder)
+
+
 def cut_weights(folder: Path) -> None:
     whole = (folder / WEIGHTS).read_bytes()
     (folder / WEIGHTS).write_bytes(whole[: len(whole) // 2])

@@ -12,20 +12,16 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import (
     AutoModel,
     BertConfig,
+    MPNetConfig,
     PreTrainedTokenizerFast,
     Qwen3Config,
     XLMRobertaConfig,
 )
 
-Family = Literal["bert", "qwen3", "xlm-roberta"]
+Family = Literal["bert", "mpnet", "qwen3", "xlm-roberta"]
 
 POSITIONS = 64
 """Tokens that each of them can read."""
-_TEMPLATES: dict[Family, str] = {
-    "bert": "[CLS] $A [SEP]",
-    "qwen3": "$A [SEP]",
-    "xlm-roberta": "[CLS] $A [SEP]",
-}
 _SPECIAL = ["[SEP]", "[PAD]", "[UNK]", "[CLS]"]
 
 
@@ -63,7 +59,7 @@ def _tokenizer(family: Family) -> Any:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     tokenizer.train_from_iterator([], trainers.BpeTrainer(special_tokens=_SPECIAL, initial_alphabet=alphabet))
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=_TEMPLATES[family], special_tokens=[("[CLS]", 3), ("[SEP]", 0)]
+        single="$A [SEP]" if family == "qwen3" else "[CLS] $A [SEP]", special_tokens=[("[CLS]", 3), ("[SEP]", 0)]
     )
     return tokenizer
 
@@ -80,6 +76,8 @@ def _config(family: Family, vocabulary: int, dimensions: int) -> Any:
     }
     if family == "bert":
         return BertConfig(**sizes, max_position_embeddings=POSITIONS)
+    if family == "mpnet":
+        return MPNetConfig(**sizes, max_position_embeddings=POSITIONS + 2)
     if family == "xlm-roberta":
         return XLMRobertaConfig(**sizes, max_position_embeddings=POSITIONS + 2)
     return Qwen3Config(**sizes, max_position_embeddings=POSITIONS, num_key_value_heads=2, head_dim=8)

@@ -55,6 +55,10 @@ def _read_folder(path: Path, name: str) -> ModelFolder:
     config = _read(transformer, "config.json")
     if "auto_map" in config:
         raise unsafe(path, "its config.json names code of its own (auto_map)")
+    if "quantization_config" in config:
+        raise _unsupported(path, "its weights are quantised")
+    if (transformer / "adapter_config.json").exists():
+        raise _unsupported(path, "it is an adapter to another model")
     pooling_config = _read(pooling, "config.json")
     if not pooling_config.get("include_prompt", True):
         raise _unsupported(path, "its pooling leaves the prompt out")

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, normalizers
-from transformers import AutoModel
+from transformers import AutoConfig, AutoModel
 from transformers.utils import logging as transformers_logging
 
 from kbmesh.errors import Misconfigured
@@ -49,8 +49,14 @@ def load_model(folder: ModelFolder, *, tokens: int) -> Any:
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call] # transformers leaves it untyped
     transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     try:
+        config = AutoConfig.from_pretrained(folder.path, trust_remote_code=False, local_files_only=True)
+        # transformers would fetch and run an implementation that the file names; without one it takes torch's own.
+        config._attn_implementation = None
+        # Texts are read once, none is continued.
+        config.use_cache = False
         model, found = AutoModel.from_pretrained(
             folder.path,
+            config=config,
             dtype=torch.float32,
             use_safetensors=True,
             trust_remote_code=False,
@@ -67,8 +73,6 @@ def load_model(folder: ModelFolder, *, tokens: int) -> Any:
         raise _broken(folder, f"{len(misfits)} of its weights are missing or of another shape ({misfits[0]})")
     if tokens > (known := model.get_input_embeddings().num_embeddings):
         raise _broken(folder, f"its tokenizer knows {tokens} tokens, its weights {known}")
-    # Texts are read once, none is continued.
-    model.config.use_cache = False
     return model.eval()
 
 

@@ -97,6 +97,15 @@ def test_code_of_its_own_for_a_model_is_unsafe(tmp_path: Path) -> None:
     assert refusal(write(tmp_path, auto_map={"AutoModel": "modeling_custom.Model"})) == "model_unsafe"
 
 
+def test_quantised_weights_and_adapters_are_not_supported(tmp_path: Path) -> None:
+    (quantised := tmp_path / "quantised").mkdir()
+    assert refusal(write(quantised, quantization_config={"bits": 4})) == "model_unsupported"
+    (adapter := tmp_path / "adapter").mkdir()
+    write(adapter)
+    (adapter / "adapter_config.json").write_text("{}")
+    assert refusal(adapter) == "model_unsupported"
+
+
 def test_a_configuration_with_gaps_is_refused(tmp_path: Path) -> None:
     assert refusal(write(tmp_path, modules=[{"path": ""}])) == "model_unsupported"
 
