@@ -1,7 +1,5 @@
 """What every encoder must do, checked against sentence-transformers, which the models were published with."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -14,6 +12,8 @@ from services.embedder.adapters import torch as adapter
 from services.embedder.adapters.torch import PROBE_TEXTS, TorchEncoder
 from services.embedder.domain.encoding import InputType, Vectors
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 DOCUMENT = InputType.DOCUMENT
 LONG = " ".join(f"{text} Part {number}." for number in range(3) for text in PROBE_TEXTS)
 TEXTS = (
@@ -23,15 +23,6 @@ TEXTS = (
     "Größe, naïve café, 東京 and 🙂",
     "SELECT kind, count(*) FROM chunks GROUP BY kind;",
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Several would wait for one another whenever the machine has something else to do."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,8 @@ from services.embedder.adapters.torch import PROBE_TEXTS, TorchEncoder
 from services.embedder.domain.encoding import InputType, Vectors
 from tests.support.models import POSITIONS, save_model
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TEXTS = ("one", "a few words of text", "Größe, 東京 and 🙂", *PROBE_TEXTS)
 PROMPTS = {"query": "find what answers: ", "document": "text: "}
 MODELS: dict[str, dict[str, Any]] = {

@@ -19,6 +19,8 @@ from services.embedder.adapters.torch import PROBE_TEXTS, TorchEncoder
 from services.embedder.domain.encoding import InputType, Tokens, Vectors
 from tests.support.models import save_model
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 WEIGHTS = "model.safetensors"
 
 
