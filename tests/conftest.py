@@ -146,3 +146,14 @@ async def kb(http: httpx.AsyncClient) -> str:
     """A knowledge base of Alice's."""
     created: dict[str, str] = (await http.post("/knowledge-bases", json={"name": "Finance"})).json()
     return created["id"]
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """For tests that run a model here: several threads wait for one another when the machine has other work."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

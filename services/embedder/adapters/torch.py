@@ -16,18 +16,25 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import numpy as np
 import structlog
 import torch
-from tokenizers import Tokenizer
-from transformers import AutoModel
-from transformers.utils import logging as transformers_logging
+from numpy.typing import NDArray
 
-from kbmesh.errors import Misconfigured
-from services.embedder.adapters.model_folder import ModelFolder, read_model_folder
-from services.embedder.domain.encoding import InputType, Tokens, Vectors, shortest_first
+from kbmesh.errors import Misconfigured, Unavailable
+from services.embedder.adapters.model_folder import Pooling, read_model_folder
+from services.embedder.adapters.model_loading import load_model, load_tokenizer
+from services.embedder.domain.encoding import (
+    BadVector,
+    InputType,
+    Tokens,
+    Vectors,
+    check_vectors,
+    shortest_first,
+)
 
 log = structlog.get_logger(__name__)
 
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["auto", "fp32", "bf16"]
+OfWeights = Literal["fp32", "bf16", "fp16"]
 
 MIN_COSINE: Final = 0.9995
 PROBE_ROUNDS: Final = 3
@@ -52,24 +59,35 @@ class TorchEncoder:
     """A sentence-transformers model run by torch. Create and use it in one and the same thread."""
 
     def __init__(
-        self, folder: Path, *, device: Device = "auto", precision: Precision = "auto", threads: int | None = None
+        self,
+        folder: Path,
+        *,
+        name: str | None = None,
+        device: Device = "auto",
+        precision: Precision = "auto",
+        threads: int | None = None,
     ) -> None:
         """Loads and warms the model; takes seconds.
 
         Args:
+            name: what the model is called where it was published, for prompts that its files lack; None: the name
+                of the folder.
             threads: for one matrix operation; None leaves it to torch (one per core, or OMP_NUM_THREADS).
 
         Raises:
-            Misconfigured: no such model, one of an unsupported kind, or a device that is not there.
+            Misconfigured: no such model, a broken or unsafe one, one of an unsupported kind, or a device that is
+                not there.
+            Unavailable: no memory for a single text (out_of_memory).
         """
         if threads is not None:
             torch.set_num_threads(threads)
-        self._folder = read_model_folder(folder)
+        self._folder = read_model_folder(folder, name=name)
         self._device = _pick_device(device)
-        self._tokenizer = _load_tokenizer(self._folder)
-        self._model = _load_model(self._folder).to(self._device)
+        self._tokenizer = load_tokenizer(self._folder)
+        self._model = load_model(self._folder, tokens=self._tokenizer.get_vocab_size()).to(self._device)
         self.precision = self._pick_precision(precision)
-        """Of the weights: "fp32" or "bf16"; pooling and vectors are fp32 always."""
+        """Of the weights; pooling and vectors are fp32 always."""
+        self._warm_up()
 
     @property
     def dimensions(self) -> int:
@@ -82,41 +100,67 @@ class TorchEncoder:
 
     def tokenize(self, texts: Sequence[str], input_type: InputType) -> list[Tokens]:
         prompt = self._folder.prompts.get(input_type, "")
-        encodings = self._tokenizer.encode_batch([prompt + text for text in texts])
+        # The fast one leaves out where in the text a token stands, and nothing else.
+        encodings = self._tokenizer.encode_batch_fast([prompt + text for text in texts])
         return [Tokens(tuple(encoding.ids), bool(encoding.overflowing)) for encoding in encodings]
 
     def encode(self, tokens: Sequence[Tokens]) -> Vectors:
-        return self._forward(self._model, tokens)
+        """Halves what does not fit into memory, and goes on.
+
+        Raises:
+            Unavailable: one text alone does not fit (out_of_memory).
+        """
+        try:
+            return self._forward(self._model, tokens)
+        except RuntimeError as error:
+            if not _is_out_of_memory(error):
+                raise
+        # Not before the exception is gone: its traceback holds what the attempt has allocated.
+        torch.cuda.empty_cache()
+        log.warning("out_of_memory", texts=len(tokens), tokens=sum(map(len, tokens)), device=str(self._device))
+        if len(tokens) == 1:
+            raise Unavailable(
+                f"the memory of {self._device} does not hold one text of {len(tokens[0])} tokens",
+                code="out_of_memory",
+            )
+        middle = len(tokens) // 2
+        return np.concatenate([self.encode(tokens[:middle]), self.encode(tokens[middle:])])
 
     @torch.inference_mode()
     def _forward(self, model: Any, tokens: Sequence[Tokens]) -> Vectors:
         lengths = np.fromiter(map(len, tokens), np.int64)
+        # Padding is on the right, whatever the tokenizer's file says: no token before it sees it or moves for it.
         ids = np.full((len(tokens), lengths.max()), self._folder.pad_token_id, np.int64)
         for row, text in zip(ids, tokens, strict=True):
             row[: len(text)] = text.ids
-        input_ids = torch.from_numpy(ids).to(self._device)
-        mask = torch.from_numpy(np.arange(ids.shape[1]) < lengths[:, None]).to(self._device)
-        hidden = model(input_ids=input_ids, attention_mask=mask.long()).last_hidden_state.float()
-        if self._folder.pooling == "cls":
-            pooled = hidden[:, 0]
-        else:
-            weights = mask.unsqueeze(-1).float()
-            pooled = (hidden * weights).sum(1) / weights.sum(1)
+        mask = (np.arange(ids.shape[1]) < lengths[:, None]).astype(np.int64)
+        hidden = model(
+            input_ids=self._on_device(ids), attention_mask=self._on_device(mask)
+        ).last_hidden_state.float()
+        weights = self._on_device(_pooling_weights(self._folder.pooling, lengths, ids.shape[1]))
+        pooled = (weights.unsqueeze(1) @ hidden).squeeze(1)
         vectors: Vectors = torch.nn.functional.normalize(pooled, dim=1).cpu().numpy()
         return vectors
 
-    def _pick_precision(self, wanted: Precision) -> Literal["fp32", "bf16"]:
+    def _on_device(self, array: NDArray[Any]) -> torch.Tensor:
+        tensor = torch.from_numpy(array)
         if self._device.type == "cuda":
-            chosen: Literal["fp32", "bf16"] = "fp32" if wanted == "fp32" else "bf16"
-            if chosen == "bf16":
-                self._model = self._model.to(torch.bfloat16)
-            self.encode(self.tokenize(PROBE_TEXTS, InputType.DOCUMENT))
+            # Pinned memory is copied while both sides go on with other work.
+            return tensor.pin_memory().to(self._device, non_blocking=True)
+        return tensor
+
+    def _pick_precision(self, wanted: Precision) -> OfWeights:
+        on_gpu = self._device.type == "cuda"
+        if wanted == "fp32" or (wanted == "auto" and not on_gpu and not _cpu_multiplies_bf16()):
+            log.info("precision_chosen", precision="fp32", device=str(self._device))
+            return "fp32"
+        chosen: OfWeights
+        if on_gpu:
+            bf16 = wanted == "bf16" or torch.cuda.is_bf16_supported(including_emulation=False)
+            chosen = "bf16" if bf16 else "fp16"
+            self._model = self._model.to(torch.bfloat16 if bf16 else torch.float16)
             log.info("precision_chosen", precision=chosen, device=str(self._device))
             return chosen
-        if wanted == "fp32" or (wanted == "auto" and not _cpu_multiplies_bf16()):
-            self.encode(self.tokenize(PROBE_TEXTS, InputType.DOCUMENT))
-            log.info("precision_chosen", precision="fp32", device="cpu")
-            return "fp32"
         candidate = copy.deepcopy(self._model).to(torch.bfloat16)
         cosine, fp32_ms, bf16_ms = self._compare(candidate)
         chosen = "bf16" if wanted == "bf16" or (bf16_ms < fp32_ms and cosine >= MIN_COSINE) else "fp32"
@@ -132,6 +176,15 @@ class TorchEncoder:
             min_cosine=round(cosine, 6),
         )
         return chosen
+
+    def _warm_up(self) -> None:
+        vectors = self.encode(self.tokenize(PROBE_TEXTS, InputType.DOCUMENT))
+        try:
+            check_vectors(vectors, dimensions=self.dimensions)
+        except BadVector as error:
+            raise Misconfigured(
+                f"the model in {self._folder.path} does not work: {error.detail}", code="model_broken"
+            ) from error
 
     def _compare(self, candidate: Any) -> tuple[float, float, float]:
         """Smallest cosine of `candidate` to the loaded model, and median milliseconds of each."""
@@ -162,29 +215,17 @@ def _cpu_multiplies_bf16() -> bool:
     return any(features.get(name, False) for name in ("amx_bf16", "avx512_bf16"))
 
 
-def _load_tokenizer(folder: ModelFolder) -> Any:
-    file = folder.path / "tokenizer.json"
-    if not file.is_file():
-        raise Misconfigured(f"the model in {folder.path} has no tokenizer.json", code="model_unsupported")
-    tokenizer = Tokenizer.from_file(str(file))
-    # The file may bring padding and a limit of its own, often 128 tokens.
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(folder.max_tokens)
-    return tokenizer
+def _pooling_weights(pooling: Pooling, lengths: NDArray[np.int64], longest: int) -> NDArray[np.float32]:
+    """What each token counts for in the vector of its text, shape (texts, longest); each row sums to 1, that of
+    a text without tokens to 0."""
+    positions = np.arange(longest)
+    if pooling == "mean":
+        weights = (positions < lengths[:, None]) / np.maximum(lengths, 1)[:, None]
+    else:
+        chosen = np.zeros_like(lengths) if pooling == "cls" else lengths - 1
+        weights = positions == chosen[:, None]
+    return weights.astype(np.float32)
 
 
-def _load_model(folder: ModelFolder) -> Any:
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call] # transformers leaves it untyped
-    try:
-        model = AutoModel.from_pretrained(
-            folder.path,
-            dtype=torch.float32,
-            use_safetensors=True,
-            trust_remote_code=False,
-            local_files_only=True,
-        )
-    except (OSError, ValueError) as error:
-        raise Misconfigured(
-            f"the model in {folder.path} cannot be loaded: {error}", code="model_unsupported"
-        ) from error
-    return model.eval()
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -54,10 +55,22 @@ class Encoded:
     truncated: tuple[bool, ...]
 
 
-def shortest_first(tokens: list[Tokens], size: int) -> list[list[int]]:
-    """Indices of `tokens` in slices of at most `size`, neighbours in length together so that padding is small."""
-    order = sorted(range(len(tokens)), key=lambda index: len(tokens[index]))
-    return [order[start : start + size] for start in range(0, len(order), size)]
+def shortest_first(tokens: Sequence[Tokens], size: int, max_tokens: int | None = None) -> list[list[int]]:
+    """Indices of `tokens` in slices of neighbours in length, so that padding is small.
+
+    Args:
+        size: texts in one slice, at most.
+        max_tokens: of one slice with its padding (texts times the longest), at most; a longer text is a slice of
+            its own. None: any number.
+    """
+    slices: list[list[int]] = []
+    for index in sorted(range(len(tokens)), key=lambda index: len(tokens[index])):
+        # The newest is the longest so far: all of its slice are padded to it.
+        texts = len(slices[-1]) + 1 if slices else size + 1
+        if texts > size or (max_tokens is not None and texts * len(tokens[index]) > max_tokens):
+            slices.append([])
+        slices[-1].append(index)
+    return slices
 
 
 def check_vectors(vectors: Vectors, *, dimensions: int) -> None:

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from services.embedder.domain.encoding import BadVector, Tokens, check_vectors, shortest_first
+from services.embedder.domain.models import trained_dimensions
 from services.embedder.domain.spaces import Space
 
 
@@ -31,6 +32,25 @@ def test_slices_cover_every_text_once_from_short_to_long() -> None:
     tokens = [Tokens((0,) * n) for n in (5, 1, 4, 2, 3)]
     assert shortest_first(tokens, 2) == [[1, 3], [4, 2], [0]]
     assert shortest_first([], 2) == []
+
+
+def test_a_budget_of_tokens_counts_the_padding() -> None:
+    tokens = [Tokens((0,) * n) for n in (1, 2, 3, 4, 20)]
+    assert shortest_first(tokens, 8, max_tokens=9) == [[0, 1, 2], [3], [4]]
+    assert shortest_first(tokens, 2, max_tokens=9) == [[0, 1], [2, 3], [4]]
+
+
+@pytest.mark.parametrize(
+    ("model", "dimensions", "trained"),
+    [
+        ("Qwen/Qwen3-Embedding-0.6B", 256, True),
+        ("qwen3-embedding-0.6b", 16, False),
+        ("text-embedding-3-large", 1024, True),
+        ("all-MiniLM-L6-v2", 256, False),
+    ],
+)
+def test_it_is_known_which_models_were_trained_to_be_cut(model: str, dimensions: int, trained: bool) -> None:
+    assert (dimensions in trained_dimensions(model)) is trained
 
 
 @pytest.mark.parametrize(
