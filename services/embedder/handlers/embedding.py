@@ -21,14 +21,19 @@ async def embed_texts(texts: Sequence[str], input_type: InputType, *, space: Spa
         InvalidArgument: no text, more than 32, an empty one, or one over 32 KiB.
         NotFound: the model of `space` is not configured here.
     """
-    if not 1 <= len(texts) <= MAX_TEXTS:
-        raise InvalidArgument(f"send 1 to {MAX_TEXTS} texts, not {len(texts)}", code="bad_text_count")
+    check_texts(texts, most=MAX_TEXTS)
+    return await encode(texts, input_type, Lane.CALLER, space=space, models=models)
+
+
+def check_texts(texts: Sequence[str], *, most: int) -> None:
+    """Raises InvalidArgument: no text, more than `most`, an empty one, or one over 32 KiB."""
+    if not 1 <= len(texts) <= most:
+        raise InvalidArgument(f"send 1 to {most} texts, not {len(texts)}", code="bad_text_count")
     for position, text in enumerate(texts):
         if not text.strip():
             raise InvalidArgument(f"text {position} is empty", code="empty_text")
         if len(text.encode()) > MAX_TEXT_BYTES:
             raise InvalidArgument(f"text {position} is over {MAX_TEXT_BYTES} bytes", code="text_too_long")
-    return await encode(texts, input_type, Lane.CALLER, space=space, models=models)
 
 
 async def embed_chunks(
