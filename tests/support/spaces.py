@@ -1,17 +1,22 @@
 """Embedding spaces in memory, with models that count words."""
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from uuid import UUID
 
 import numpy as np
 
+from kbmesh.auth import AuthSettings
 from kbmesh.errors import Conflict, NotFound, PreconditionFailed
+from kbmesh.rpc import GrpcSettings, serve
 from services.embedder.domain.chunks import Found
 from services.embedder.domain.encoding import Encoded, InputType, Lane, Vectors, cut
 from services.embedder.domain.spaces import Space, SpaceState, SpaceStatus
+from services.embedder.entrypoints.spaces_grpc import SERVICE, SpaceServicer, register
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -115,3 +120,10 @@ CHUNKS = {
 def word_models() -> dict[str, WordModel]:
     """A model with which the active space was filled, another that is as good, and one that is of no use."""
     return {ACTIVE.model: WordModel(), "more-words": WordModel(512), "blind": WordModel(8, blind=True)}
+
+
+@asynccontextmanager
+async def serving_spaces(servicer: SpaceServicer, auth: AuthSettings) -> AsyncIterator[str]:
+    """The real server with the service of operators; gives its address."""
+    async with serve(GrpcSettings(), auth, partial(register, servicer=servicer), [SERVICE]) as server:
+        yield f"127.0.0.1:{server.port}"
