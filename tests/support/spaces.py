@@ -75,6 +75,8 @@ class SpacesInMemory:
 
     async def activate(self, space_id: str, *, accept_failed: bool = False) -> SpaceState:
         state = self._find(space_id)
+        if state.status is SpaceStatus.ACTIVE:
+            return state
         if not state.indexed:
             raise PreconditionFailed(f"{space_id} is being filled", code="space_filling")
         if state.failed and not accept_failed:
@@ -88,7 +90,7 @@ class SpacesInMemory:
 
     async def drop(self, space_id: str) -> SpaceState:
         if self._find(space_id).status is SpaceStatus.ACTIVE:
-            raise PreconditionFailed(f"{space_id} is the active one", code="space_active")
+            raise PreconditionFailed(f"{space_id} is the active one", code="space_is_active")
         return self._states.pop(space_id)
 
     async def sample(self, count: int) -> list[tuple[UUID, str]]:

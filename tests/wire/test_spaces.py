@@ -161,7 +161,7 @@ async def test_each_refusal_has_its_status_and_reason(operator: Operator, store:
     for call in (operator.check, operator.activate, operator.drop):
         assert await refused(call(space_id="nowhere_8")) == (missing, "SPACE_NOT_FOUND")
         assert await refused(call(space_id="")) == (missing, "SPACE_NOT_FOUND")
-    assert await refused(operator.drop(space_id=ACTIVE.id)) == (precondition, "SPACE_ACTIVE")
+    assert await refused(operator.drop(space_id=ACTIVE.id)) == (precondition, "SPACE_IS_ACTIVE")
     assert await refused(operator.rollback()) == (precondition, "NOTHING_TO_ROLL_BACK_TO")
 
     await operator.create(model="blind")

@@ -169,7 +169,7 @@ async def test_what_the_embedder_refuses_is_told_with_its_code(shell: Shell) -> 
     assert await shell.refused("create", "unheard-of") == (
         "Error: unknown_model: the models that are configured are words, more-words, blind\n"
     )
-    assert (await shell.refused("drop", ACTIVE.id)).startswith("Error: space_active: ")
+    assert (await shell.refused("drop", ACTIVE.id)).startswith("Error: space_is_active: ")
 
 
 async def test_a_server_that_is_not_there_is_told(store: SpacesInMemory) -> None:

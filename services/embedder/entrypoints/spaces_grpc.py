@@ -45,10 +45,10 @@ class SpaceServicer(spaces_pb2_grpc.SpaceServiceServicer):
         self, request: spaces_pb2.CreateSpaceRequest, context: _Context
     ) -> spaces_pb2.CreateSpaceResponse:
         parts = self._for(current_principal())
-        created = await spaces.create_space(
+        state, warnings = await spaces.create_space(
             request.model, request.dimensions, store=parts.store, models=parts.models
         )
-        return spaces_pb2.CreateSpaceResponse(space=parts.space(created.state), warnings=created.warnings)
+        return spaces_pb2.CreateSpaceResponse(space=parts.space(state), warnings=warnings)
 
     async def CheckSpace(
         self, request: spaces_pb2.CheckSpaceRequest, context: _Context

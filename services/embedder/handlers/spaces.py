@@ -1,7 +1,6 @@
 """For operators: another model or another number of dimensions, while searches and uploads go on."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -20,14 +19,10 @@ MAX_DIMENSIONS: Final = 4000
 """What pgvector's index takes of half precision."""
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedSpace:
-    state: SpaceState
-    warnings: tuple[str, ...] = ()
-
-
-async def create_space(model: str, dimensions: int, *, store: SpaceStore, models: Models) -> CreatedSpace:
-    """A space that is filled in the background from now on; `dimensions` 0: all that the model has.
+async def create_space(
+    model: str, dimensions: int, *, store: SpaceStore, models: Models
+) -> tuple[SpaceState, list[str]]:
+    """A space that is filled in the background from now on, and warnings; `dimensions` 0: all that the model has.
 
     Raises:
         InvalidArgument: no such model is configured (`unknown_model`), or it has fewer dimensions, or there are
@@ -44,15 +39,13 @@ async def create_space(model: str, dimensions: int, *, store: SpaceStore, models
             f"a space of {model} has 1 to {most} dimensions, not {wanted}", code="bad_dimensions"
         )
     state = await store.create(Space(model, wanted))
-    if wanted == available:
-        return CreatedSpace(state)
-    return CreatedSpace(
-        state,
-        (
+    warnings = []
+    if wanted < available:
+        warnings.append(
             f"{model} has {available} dimensions; unless it was trained to be cut to {wanted}, it finds less:"
-            " compare the recall of both in the shadow check",
-        ),
-    )
+            " compare the recall of both in the shadow check"
+        )
+    return state, warnings
 
 
 async def check_space(

@@ -35,7 +35,7 @@ async def refusal(call: Awaitable[object], kind: type[KbmeshError]) -> str:
 
 
 async def filled(store: SpacesInMemory, models: dict[str, WordModel], model: str, dimensions: int = 0) -> str:
-    space = (await create_space(model, dimensions, store=store, models=models)).state.space
+    space = (await create_space(model, dimensions, store=store, models=models))[0].space
     store.fill(space.id)
     return space.id
 
@@ -43,11 +43,11 @@ async def filled(store: SpacesInMemory, models: dict[str, WordModel], model: str
 async def test_a_space_has_all_dimensions_of_its_model_unless_told_otherwise(
     store: SpacesInMemory, models: dict[str, WordModel]
 ) -> None:
-    whole = await create_space("more-words", 0, store=store, models=models)
-    assert (whole.state.space, whole.warnings) == (Space("more-words", 512), ())
-    cut = await create_space("more-words", 64, store=store, models=models)
-    assert cut.state.space == Space("more-words", 64)
-    assert ["shadow check" in warning for warning in cut.warnings] == [True]
+    whole, warnings = await create_space("more-words", 0, store=store, models=models)
+    assert (whole.space, warnings) == (Space("more-words", 512), [])
+    cut, warnings = await create_space("more-words", 64, store=store, models=models)
+    assert cut.space == Space("more-words", 64)
+    assert ["shadow check" in warning for warning in warnings] == [True]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ async def test_spaces_that_cannot_be_compared_are_not_checked(
     store: SpacesInMemory, models: dict[str, WordModel]
 ) -> None:
     assert await refusal(check_space("nowhere_8", [], store=store, models=models), NotFound) == "space_not_found"
-    space_id = (await create_space("more-words", 0, store=store, models=models)).state.space.id
+    space_id = (await create_space("more-words", 0, store=store, models=models))[0].space.id
     checking = check_space(space_id, [], store=store, models=models)
     assert await refusal(checking, PreconditionFailed) == "space_filling"
     store.fill(space_id)
@@ -180,6 +180,13 @@ async def test_a_rollback_returns_to_what_was_retired_last_and_back_again(
     only_blind = {"blind": models["blind"]}
     rolling_back = rollback_space(store=store, models=only_blind)
     assert await refusal(rolling_back, PreconditionFailed) == "model_not_configured"
+
+
+async def test_activating_once_more_changes_nothing(store: SpacesInMemory, models: dict[str, WordModel]) -> None:
+    before = await store.states()
+    _, report = await activate_space(ACTIVE.id, [], force=False, store=store, models=models)
+    assert report.overlap == 1
+    assert await store.states() == before
 
 
 @pytest.mark.parametrize(
