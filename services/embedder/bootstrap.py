@@ -4,6 +4,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 import structlog
+from grpc.aio import Server
 
 from kbmesh.postgres import open_pool
 from kbmesh.rpc import GrpcServer, serve
@@ -11,7 +12,8 @@ from services.embedder.adapters.encode_queue import EncodeQueue
 from services.embedder.adapters.postgres import PostgresVectorStore
 from services.embedder.adapters.spaces import PostgresSpaces, ensure_space
 from services.embedder.adapters.torch import TorchEncoder
-from services.embedder.entrypoints.grpc import SERVICE, EmbeddingServicer, register
+from services.embedder.entrypoints import grpc as embedding_grpc
+from services.embedder.entrypoints import spaces_grpc
 from services.embedder.entrypoints.kafka import consume_chunks
 from services.embedder.ports import Models, TextEncoder
 from services.embedder.settings import EmbedderSettings
@@ -28,10 +30,15 @@ async def bootstrap(settings: EmbedderSettings) -> AsyncIterator[GrpcServer]:
         Unavailable: the database does not answer.
     """
     async with AsyncExitStack() as stack:
-        servicer = EmbeddingServicer()
+        embedding, operating = embedding_grpc.EmbeddingServicer(), spaces_grpc.SpaceServicer()
+
+        def register(server: Server) -> None:
+            embedding_grpc.register(server, embedding)
+            spaces_grpc.register(server, operating)
+
         # Listens before the model is there, so that a health check gets an answer: not serving yet.
         server = await stack.enter_async_context(
-            serve(settings.grpc, settings.auth, partial(register, servicer=servicer), [SERVICE])
+            serve(settings.grpc, settings.auth, register, [embedding_grpc.SERVICE, spaces_grpc.SERVICE])
         )
         if settings.model.provider == "off":
             log.warning("embedding_is_off", port=server.port)
@@ -43,7 +50,7 @@ async def bootstrap(settings: EmbedderSettings) -> AsyncIterator[GrpcServer]:
         dimensions = {name: model.dimensions for name, model in models.items()}
         await ensure_space(pool, own.name, own.dimensions, dimensions)
         spaces = PostgresSpaces(pool)
-        servicer.open(spaces, models)
+        embedding.open(spaces, models)
 
         stop = asyncio.Event()
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
