@@ -15,12 +15,11 @@ from kbmesh.embedding.v1 import spaces_pb2 as pb
 from kbmesh.embedding.v1.spaces_pb2_grpc import SpaceServiceStub
 
 DEFAULT_TARGET: Final = "127.0.0.1:50052"
-LIST_TIMEOUT_S: Final = 10.0
 TIMEOUT_S: Final = 120.0
 """The embedder gives up by then, too."""
 WATCH_EVERY_S: Final = 2.0
 
-_pass_spaces = click.make_pass_decorator(Server)
+_pass_server = click.make_pass_decorator(Server)
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON object on one line.")
 _space_id = click.argument("space_id")
 _queries = click.option(
@@ -55,7 +54,7 @@ def spaces(context: click.Context, target: str, tls: bool) -> None:
 
 @spaces.command("list")
 @_json
-@_pass_spaces
+@_pass_server
 def list_(server: Server, as_json: bool) -> None:
     """What spaces there are, the active one first."""
     listed = _list(server)
@@ -76,7 +75,7 @@ def list_(server: Server, as_json: bool) -> None:
 @spaces.command()
 @click.option("--watch", is_flag=True, help="Again and again, until no space is being filled for the first time.")
 @_json
-@_pass_spaces
+@_pass_server
 def status(server: Server, watch: bool, as_json: bool) -> None:
     """How far each space is filled."""
     while True:
@@ -93,7 +92,7 @@ def status(server: Server, watch: bool, as_json: bool) -> None:
 @click.argument("model")
 @click.option("--dimensions", type=click.IntRange(min=1), default=None, help="Fewer than the model has.")
 @_json
-@_pass_spaces
+@_pass_server
 def create(server: Server, model: str, dimensions: int | None, as_json: bool) -> None:
     """Begins to fill a space of MODEL, one that the embedder is configured with, in the background."""
     request = pb.CreateSpaceRequest(model=model, dimensions=dimensions or 0)
@@ -107,7 +106,7 @@ def create(server: Server, model: str, dimensions: int | None, as_json: bool) ->
 @_space_id
 @_queries
 @_json
-@_pass_spaces
+@_pass_server
 def check(server: Server, space_id: str, queries: Sequence[pb.JudgedQuery], as_json: bool) -> None:
     """Compares what SPACE_ID and the active space answer to the same queries."""
     request = pb.CheckSpaceRequest(space_id=space_id, queries=queries)
@@ -120,7 +119,7 @@ def check(server: Server, space_id: str, queries: Sequence[pb.JudgedQuery], as_j
 @_queries
 @click.option("--force", is_flag=True, help="Although the check fails, or chunks could not be encoded.")
 @_json
-@_pass_spaces
+@_pass_server
 def activate(server: Server, space_id: str, queries: Sequence[pb.JudgedQuery], force: bool, as_json: bool) -> None:
     """Checks SPACE_ID and has searches use it from now on; the space before is kept for a rollback."""
     request = pb.ActivateSpaceRequest(space_id=space_id, queries=queries, force=force)
@@ -130,7 +129,7 @@ def activate(server: Server, space_id: str, queries: Sequence[pb.JudgedQuery], f
 
 @spaces.command()
 @_json
-@_pass_spaces
+@_pass_server
 def rollback(server: Server, as_json: bool) -> None:
     """Goes back to the space that was active before."""
     back = server.call(_stub(server).RollbackSpace, pb.RollbackSpaceRequest(), timeout_s=TIMEOUT_S)
@@ -140,7 +139,7 @@ def rollback(server: Server, as_json: bool) -> None:
 @spaces.command()
 @_space_id
 @_json
-@_pass_spaces
+@_pass_server
 def drop(server: Server, space_id: str, as_json: bool) -> None:
     """Removes SPACE_ID with its vectors; not the active one."""
     request = pb.DropSpaceRequest(space_id=space_id)
@@ -153,7 +152,7 @@ def _stub(server: Server) -> SpaceServiceStub:
 
 
 def _list(server: Server) -> pb.ListSpacesResponse:
-    return server.call(_stub(server).ListSpaces, pb.ListSpacesRequest(), timeout_s=LIST_TIMEOUT_S)
+    return server.call(_stub(server).ListSpaces, pb.ListSpacesRequest(), timeout_s=TIMEOUT_S)
 
 
 def _show(response: Message, as_json: bool, text: str) -> None:
