@@ -1,6 +1,6 @@
 """What the gRPC servers and clients of the services have in common."""
 
-from kbmesh.rpc.channel import ChannelSettings, open_channel
+from kbmesh.rpc.channel import ChannelSettings, open_blocking_channel, open_channel
 from kbmesh.rpc.interceptor import current_principal, forwarded_metadata
 from kbmesh.rpc.server import GrpcServer, GrpcSettings, serve
 
@@ -10,6 +10,7 @@ __all__ = [
     "GrpcSettings",
     "current_principal",
     "forwarded_metadata",
+    "open_blocking_channel",
     "open_channel",
     "serve",
 ]

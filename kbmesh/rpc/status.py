@@ -20,6 +20,7 @@ _CODES: Final[dict[type[errors.KbmeshError], int]] = {
     errors.NotFound: code_pb2.NOT_FOUND,
     errors.Conflict: code_pb2.ABORTED,
     errors.PreconditionFailed: code_pb2.FAILED_PRECONDITION,
+    errors.Misconfigured: code_pb2.FAILED_PRECONDITION,
     errors.ResourceExhausted: code_pb2.RESOURCE_EXHAUSTED,
     errors.DeadlineExceeded: code_pb2.DEADLINE_EXCEEDED,
     errors.Unavailable: code_pb2.UNAVAILABLE,

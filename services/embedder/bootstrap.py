@@ -4,15 +4,23 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 import structlog
+from grpc.aio import Server
 
 from kbmesh.postgres import open_pool
 from kbmesh.rpc import GrpcServer, serve
 from services.embedder import handlers
 from services.embedder.adapters.encode_queue import EncodeQueue
-from services.embedder.adapters.postgres import PostgresBacklog, PostgresSpaces, PostgresVectorStore, ensure_space
+from services.embedder.adapters.postgres import (
+    PostgresBacklog,
+    PostgresSpaces,
+    PostgresSpaceStore,
+    PostgresVectorStore,
+    ensure_space,
+)
 from services.embedder.adapters.torch import TorchEncoder
+from services.embedder.entrypoints import grpc as embedding_grpc
+from services.embedder.entrypoints import spaces_grpc
 from services.embedder.entrypoints.filler import fill_spaces
-from services.embedder.entrypoints.grpc import SERVICE, EmbeddingServicer, register
 from services.embedder.entrypoints.kafka import consume_chunks
 from services.embedder.ports import Models, TextEncoder
 from services.embedder.settings import EmbedderSettings
@@ -29,10 +37,15 @@ async def bootstrap(settings: EmbedderSettings) -> AsyncIterator[GrpcServer]:
         Unavailable: the database does not answer.
     """
     async with AsyncExitStack() as stack:
-        servicer = EmbeddingServicer()
+        embedding, operating = embedding_grpc.EmbeddingServicer(), spaces_grpc.SpaceServicer()
+
+        def register(server: Server) -> None:
+            embedding_grpc.register(server, embedding)
+            spaces_grpc.register(server, operating)
+
         # Listens before the model is there, so that a health check gets an answer: not serving yet.
         server = await stack.enter_async_context(
-            serve(settings.grpc, settings.auth, partial(register, servicer=servicer), [SERVICE])
+            serve(settings.grpc, settings.auth, register, [embedding_grpc.SERVICE, spaces_grpc.SERVICE])
         )
         if settings.model.provider == "off":
             log.warning("embedding_is_off", port=server.port)
@@ -45,8 +58,10 @@ async def bootstrap(settings: EmbedderSettings) -> AsyncIterator[GrpcServer]:
         await ensure_space(pool, own.name, own.dimensions, dimensions)
         spaces = PostgresSpaces(pool)
         await spaces.read()
-        await handlers.check_model(await spaces.find(), spaces=spaces, models=models)
-        servicer.open(spaces, models)
+        store = PostgresSpaceStore(pool, spaces)
+        await handlers.check_model(await spaces.find(), store=store, models=models)
+        embedding.open(spaces, models)
+        operating.open(store, models)
 
         stop = asyncio.Event()
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
@@ -64,7 +79,8 @@ async def bootstrap(settings: EmbedderSettings) -> AsyncIterator[GrpcServer]:
                 stop=stop,
             )
         )
-        tasks.create_task(fill_spaces(spaces, models=models, backlog=PostgresBacklog(pool), stop=stop))
+        backlog = PostgresBacklog(pool)
+        tasks.create_task(fill_spaces(spaces, models=models, store=store, backlog=backlog, stop=stop))
         watch = tasks.create_task(spaces.watch())
         stack.callback(watch.cancel)
         await server.set_serving(True)

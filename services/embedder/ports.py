@@ -57,13 +57,6 @@ class SpaceDirectory(Protocol):
         """Those that are filled from the backlog; as of a few seconds ago."""
         ...
 
-    async def remember_probe(self, space: Space, probe: Vectors) -> Vectors:
-        """Keeps the vector, of shape (1, dimensions), with which a space was begun; gives the one that is kept.
-
-        Raises Unavailable while the database does not answer.
-        """
-        ...
-
 
 class VectorStore(Protocol):
     """Vectors of the active space, and the progress of documents. Each method is one transaction, safe to repeat.
@@ -146,6 +139,10 @@ class SpaceStore(Protocol):
                 its model could not encode (`space_incomplete`) and those are not accepted.
             Unavailable: it did not catch up with new uploads in time (`space_behind`).
         """
+        ...
+
+    async def remember_probe(self, space: Space, probe: Vectors) -> Vectors:
+        """Keeps the vector, of shape (1, dimensions), with which a space was begun; gives the one that is kept."""
         ...
 
     async def drop(self, space_id: str) -> SpaceState:

@@ -44,17 +44,20 @@ class EmbedderSettings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix="KBMESH_EMBEDDER_",
         env_nested_delimiter="__",
+        nested_model_default_partial_update=True,
         frozen=True,
     )
 
     postgres: PostgresSettings
     kafka: KafkaSettings
     auth: AuthSettings
-    grpc: GrpcSettings = GrpcSettings(port=50052)
+    grpc: GrpcSettings = GrpcSettings(port=50052, max_deadline_s=120)
+    """So long, for a space is checked with hundreds of queries before it is activated."""
     retry: RetrySettings = RetrySettings()
     log_level: str = "info"
 
-    model: ModelSettings = ModelSettings()
+    # By a factory: else a path alone would go with the name of the model that is the default.
+    model: ModelSettings = Field(default_factory=ModelSettings)
     next_model: ModelSettings | None = None
     """A second one, so that a space can be changed for one of another model."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

@@ -87,7 +87,10 @@ class Spaces:
         stop = asyncio.Event()
         await self.directory.read()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(fill_spaces(self.directory, models=self.models, backlog=self.backlog, stop=stop))
+            filling = fill_spaces(
+                self.directory, models=self.models, store=self.store, backlog=self.backlog, stop=stop
+            )
+            tasks.create_task(filling)
             watch = tasks.create_task(self.directory.watch())
             try:
                 yield
@@ -312,11 +315,11 @@ async def test_nothing_is_lost_while_spaces_change_places_under_uploads(spaces: 
 
 
 async def test_another_model_under_the_same_name_is_found_out(spaces: Spaces) -> None:
-    await check_model(OLD, spaces=spaces.directory, models=spaces.models)
-    await check_model(OLD, spaces=spaces.directory, models=spaces.models)
+    await check_model(OLD, store=spaces.store, models=spaces.models)
+    await check_model(OLD, store=spaces.store, models=spaces.models)
     spaces.models[OLD.model] = HashEncoder(OLD.dimensions, name="another")
     with pytest.raises(Misconfigured) as refused:
-        await check_model(OLD, spaces=spaces.directory, models=spaces.models)
+        await check_model(OLD, store=spaces.store, models=spaces.models)
     assert refused.value.code == "model_changed"
 
 

@@ -30,9 +30,6 @@ class OneSpace:
     def inactive(self) -> list[Space]:
         return []
 
-    async def remember_probe(self, space: Space, probe: Vectors) -> Vectors:
-        return probe
-
 
 async def open_space(pool: Pool, space: Space = SPACE) -> None:
     """Makes it the active one of a database that has none."""

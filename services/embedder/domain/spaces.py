@@ -54,3 +54,10 @@ class SpaceState:
     created_at: datetime
     activated_at: datetime | None = None
     retired_at: datetime | None = None
+
+    def eta_s(self, now: datetime) -> float | None:
+        """Seconds until it is filled, at the mean speed since its creation; None unless it is being built, and as
+        long as nothing is filled."""
+        if self.status is not SpaceStatus.BUILDING or not self.filled:
+            return None
+        return self.waiting * (now - self.created_at).total_seconds() / self.filled

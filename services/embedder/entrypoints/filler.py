@@ -7,7 +7,7 @@ import structlog
 from kbmesh.errors import KbmeshError
 from services.embedder import handlers
 from services.embedder.domain.spaces import Space
-from services.embedder.ports import Backlog, Models, SpaceDirectory
+from services.embedder.ports import Backlog, Models, SpaceDirectory, SpaceStore
 
 log = structlog.get_logger(__name__)
 
@@ -17,7 +17,9 @@ IDLE_S: Final = 0.5
 BACKOFF_S: Final = 10.0
 
 
-async def fill_spaces(spaces: SpaceDirectory, *, models: Models, backlog: Backlog, stop: asyncio.Event) -> None:
+async def fill_spaces(
+    spaces: SpaceDirectory, *, models: Models, store: SpaceStore, backlog: Backlog, stop: asyncio.Event
+) -> None:
     """Keeps every space but the active one up to date, as far as its model is configured, until `stop`."""
     resting: dict[Space, float] = {}
     checked: set[Space] = set()
@@ -27,7 +29,7 @@ async def fill_spaces(spaces: SpaceDirectory, *, models: Models, backlog: Backlo
             return False
         try:
             if space not in checked:
-                await handlers.check_model(space, spaces=spaces, models=models)
+                await handlers.check_model(space, store=store, models=models)
                 checked.add(space)
             return await handlers.fill(space, models=models, backlog=backlog)
         except Exception as error:

@@ -10,6 +10,7 @@ from kbmesh.models import bundled_model_path
 from services.embedder.domain.chunks import ReadyChunks, Source
 from services.embedder.entrypoints.kafka import read_message
 from services.embedder.settings import EmbedderSettings
+from services.skills.settings import SkillsSettings
 
 DOCUMENT_ID = "6F9619FF-8B86-D011-B42D-00C04FC964FF"
 CHUNK_ID = str(uuid4())
@@ -58,6 +59,7 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv(f"KBMESH_EMBEDDER_{name}", value)
     settings = EmbedderSettings()
     assert (settings.grpc.port, settings.threads, settings.device) == (6000, 3, "auto")
+    assert settings.grpc.max_deadline_s == 120
     assert (settings.model.name, settings.model.folder) == ("all-MiniLM-L6-v2", bundled_model_path())
 
     monkeypatch.setenv("KBMESH_EMBEDDER_MODEL__PATH", "/models/bge-small-en")
@@ -65,3 +67,11 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("KBMESH_EMBEDDER_MODEL__NAME", "our-own")
     monkeypatch.setenv("KBMESH_EMBEDDER_NEXT_MODEL__NAME", "all-MiniLM-L6-v2")
     assert [model.name for model in EmbedderSettings().models] == ["our-own", "all-MiniLM-L6-v2"]
+
+
+def test_an_address_without_a_port_keeps_the_port_of_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"POSTGRES__DSN": "postgresql:///", "AUTH__MODE": "off", "GRPC__HOST": "::1"}.items():
+        for service in ("EMBEDDER", "SKILLS"):
+            monkeypatch.setenv(f"KBMESH_{service}_{name}", value)
+    monkeypatch.setenv("KBMESH_EMBEDDER_KAFKA__BOOTSTRAP_SERVERS", "localhost:9092")
+    assert (EmbedderSettings().grpc.port, SkillsSettings().grpc.port) == (50052, 50053)

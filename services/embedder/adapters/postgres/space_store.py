@@ -2,6 +2,7 @@ import asyncio
 from typing import Final
 from uuid import UUID
 
+import numpy as np
 import structlog
 from asyncpg import LockNotAvailableError, Record
 from pgvector import Vector
@@ -102,6 +103,15 @@ class PostgresSpaceStore:
         await self._spaces.read()
         log.info("embedding_space_activated", space=space_id)
         return state
+
+    async def remember_probe(self, space: Space, probe: Vectors) -> Vectors:
+        async with connection(self._pool) as conn:
+            kept = await conn.fetchval(
+                "UPDATE embedding_spaces SET probe = coalesce(probe, $2) WHERE id = $1 RETURNING probe",
+                space.id,
+                probe[0].tolist(),
+            )
+        return np.array([kept], np.float32)
 
     async def drop(self, space_id: str) -> SpaceState:
         for _ in range(DROP_TRIES):

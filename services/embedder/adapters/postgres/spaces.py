@@ -2,13 +2,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-import numpy as np
 import structlog
 from asyncpg import Record
 
 from kbmesh.errors import Misconfigured, NotFound, Unavailable
 from kbmesh.postgres import Connection, Pool, connection, transaction
-from services.embedder.domain.encoding import Vectors
 from services.embedder.domain.spaces import Space, SpaceStatus
 
 log = structlog.get_logger(__name__)
@@ -55,15 +53,6 @@ class PostgresSpaces:
 
     def inactive(self) -> list[Space]:
         return [space for space in self._by_id.values() if space != self._active]
-
-    async def remember_probe(self, space: Space, probe: Vectors) -> Vectors:
-        async with connection(self._pool) as conn:
-            kept = await conn.fetchval(
-                "UPDATE embedding_spaces SET probe = coalesce(probe, $2) WHERE id = $1 RETURNING probe",
-                space.id,
-                probe[0].tolist(),
-            )
-        return np.array([kept], np.float32)
 
     def _find(self, space_id: str | None) -> Space | None:
         return self._active if space_id is None else self._by_id.get(space_id)

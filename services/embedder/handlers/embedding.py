@@ -1,0 +1,80 @@
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from kbmesh.errors import InvalidArgument, NotFound
+from services.embedder.domain.chunks import ReadyChunks, Source, Stored
+from services.embedder.domain.encoding import Encoded, InputType, Lane, check_vectors, cut
+from services.embedder.domain.spaces import Space
+from services.embedder.ports import Models, SpaceDirectory, VectorStore
+
+MAX_TEXTS: Final = 32
+MAX_TEXT_BYTES: Final = 32 * 1024
+
+
+async def embed_texts(texts: Sequence[str], input_type: InputType, *, space: Space, models: Models) -> Encoded:
+    """Vectors for a caller that waits.
+
+    Raises:
+        InvalidArgument: no text, more than 32, an empty one, or one over 32 KiB.
+        NotFound: the model of `space` is not configured here.
+    """
+    check_texts(texts, most=MAX_TEXTS)
+    return await encode(texts, input_type, Lane.CALLER, space=space, models=models)
+
+
+def check_texts(texts: Sequence[str], *, most: int) -> None:
+    """Raises InvalidArgument: no text, more than `most`, an empty one, or one over 32 KiB."""
+    if not 1 <= len(texts) <= most:
+        raise InvalidArgument(f"send 1 to {most} texts, not {len(texts)}", code="bad_text_count")
+    for position, text in enumerate(texts):
+        if not text.strip():
+            raise InvalidArgument(f"text {position} is empty", code="empty_text")
+        if len(text.encode()) > MAX_TEXT_BYTES:
+            raise InvalidArgument(f"text {position} is over {MAX_TEXT_BYTES} bytes", code="text_too_long")
+
+
+async def embed_chunks(
+    batch: Sequence[ReadyChunks], *, spaces: SpaceDirectory, models: Models, store: VectorStore
+) -> Stored:
+    """Gives the chunks of `batch` their vectors in the active space and advances their documents.
+
+    Raises:
+        BadVector: the model failed on one of the texts; nothing was stored.
+    """
+    space = await spaces.find()
+    pending = await store.pending(batch, space)
+    vectors = np.empty((0, space.dimensions), np.float32)
+    if pending:
+        texts = [chunk.text for chunk in pending]
+        vectors = (await encode(texts, InputType.DOCUMENT, Lane.FRESH, space=space, models=models)).vectors
+    # Also with nothing pending: a batch that came twice may be what completes a document.
+    return await store.store(batch, [chunk.id for chunk in pending], vectors, space)
+
+
+async def encode(
+    texts: Sequence[str], input_type: InputType, lane: Lane, *, space: Space, models: Models
+) -> Encoded:
+    """Vectors that may be stored in `space` and compared there.
+
+    Raises:
+        NotFound: its model is not configured here.
+        BadVector: the model gave one without a direction, or of another size.
+    """
+    if space.model not in models:
+        raise NotFound(
+            f"this embedder is not configured with the model {space.model}", code="model_not_configured"
+        )
+    encoded = await models[space.model].encode(texts, input_type, lane)
+    vectors = cut(encoded.vectors, space.dimensions)
+    check_vectors(vectors, dimensions=space.dimensions)
+    return replace(encoded, vectors=vectors)
+
+
+async def give_up(source: Source, *, store: VectorStore) -> None:
+    """For chunks that cannot be embedded, however often it is tried."""
+    await store.mark_failed(
+        source, code="embedding_failed", detail="The embedding model failed on a part of this document."
+    )
