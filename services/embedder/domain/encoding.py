@@ -78,7 +78,12 @@ def cut(vectors: Vectors, dimensions: int) -> Vectors:
     al. 2022). Vectors of that size already come back as they are; a vector without direction is left as it is."""
     if vectors.ndim != 2 or vectors.shape[1] <= dimensions:
         return vectors
-    short = vectors[:, :dimensions]
-    norms = np.linalg.norm(short, axis=1, keepdims=True)
-    unit: Vectors = np.divide(short, norms, out=short.copy(), where=norms > 0)
+    return at_unit_length(vectors[:, :dimensions])
+
+
+def at_unit_length(vectors: NDArray[np.floating]) -> Vectors:
+    """Each vector divided by its length; one without direction is left as it is."""
+    with np.errstate(invalid="ignore", over="ignore"):  # what comes of it is refused
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        unit: Vectors = np.divide(vectors, norms, out=vectors.copy(), where=norms > 0).astype(np.float32)
     return unit
