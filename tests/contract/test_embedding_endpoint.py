@@ -193,47 +193,28 @@ def _numbered(*indices: int) -> bytes:
     return json.dumps({"data": [{"index": index, "embedding": [1, 0, 0, 0]} for index in indices]}).encode()
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        Answer(body=b"<html>"),
-        Answer(body=b"[" * 100_000),
-        Answer(body=b'{"vectors": []}'),
-        embeddings([[1, 0, 0, 0]]),
-        embeddings([[1, 0, 0, 0]] * 3),
-        embeddings([[1, 0, 0, 0], [1, 0, 0]]),
-        embeddings([[1, 0, 0]] * 2),
-        embeddings([[]] * 2),
-        embeddings([["1", "0", "0", "0"]] * 2),
-        embeddings([[True, False, False, False]] * 2),
-        embeddings(["AAAA"] * 2),
-        embeddings(["not base64"] * 2),
-        Answer(body=_numbered(0, 0)),
-        Answer(body=_numbered(1, 2)),
-        Answer(body=b'{"data": [{"embedding": [1, 0, 0, 0]}, {"embedding": [1, 0, 0, 0]}]}'),
-        Answer(body=b" " * (5 * adapter.BYTES_PER_TEXT)),
-        Answer(body=b"\x1f\x8b", headers={"content-encoding": "gzip"}),
-    ],
-    ids=[
-        "HTML",
-        "nested",
-        "another form",
-        "too few",
-        "too many",
-        "uneven",
-        "other dimensions",
-        "empty vectors",
-        "strings",
-        "booleans",
-        "base64 of no floats",
-        "no base64",
-        "an index twice",
-        "an index left out",
-        "no index",
-        "too long",
-        "packed",
-    ],
-)
+GARBAGE = {
+    "HTML": Answer(body=b"<html>"),
+    "nested": Answer(body=b"[" * 100_000),
+    "another form": Answer(body=b'{"vectors": []}'),
+    "too few": embeddings([[1, 0, 0, 0]]),
+    "too many": embeddings([[1, 0, 0, 0]] * 3),
+    "uneven": embeddings([[1, 0, 0, 0], [1, 0, 0]]),
+    "other dimensions": embeddings([[1, 0, 0]] * 2),
+    "empty vectors": embeddings([[]] * 2),
+    "strings": embeddings([["1", "0", "0", "0"]] * 2),
+    "booleans": embeddings([[True, False, False, False]] * 2),
+    "base64 of no floats": embeddings(["AAAA"] * 2),
+    "no base64": embeddings(["not base64"] * 2),
+    "an index twice": Answer(body=_numbered(0, 0)),
+    "an index left out": Answer(body=_numbered(1, 2)),
+    "no index": Answer(body=b'{"data": [{"embedding": [1, 0, 0, 0]}, {"embedding": [1, 0, 0, 0]}]}'),
+    "too long": Answer(body=b" " * (5 * adapter.BYTES_PER_TEXT)),
+    "packed": Answer(body=b"\x1f\x8b", headers={"content-encoding": "gzip"}),
+}
+
+
+@pytest.mark.parametrize("answer", GARBAGE.values(), ids=GARBAGE.keys())
 async def test_an_answer_that_makes_no_sense_is_an_outage_too(
     server: EmbeddingsEndpoint, encoder: OpenAIEncoder, answer: Answer
 ) -> None:
