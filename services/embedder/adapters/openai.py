@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, SecretStr
 
 from kbmesh.errors import InvalidArgument, Misconfigured, ResourceExhausted, Unavailable
 from services.embedder.adapters.circuit_breaker import CircuitBreaker
-from services.embedder.domain.encoding import Encoded, InputType, Lane, Vectors, at_unit_length
+from services.embedder.domain.encoding import Encoded, InputType, Lane, Vectors, unit
 
 log = structlog.get_logger(__name__)
 
@@ -225,7 +225,7 @@ class OpenAIEncoder:
             raise self._garbage("an answer of another form") from None
         if [one.index for one in found] != list(range(count)) or not vectors.size:
             raise self._garbage(f"{len(found)} vectors for {count} texts, or wrongly numbered or empty ones")
-        return at_unit_length(vectors)
+        return unit(vectors)
 
     def _failure(self, status: int) -> Unavailable:
         """What to raise once trying again has not helped. Raises what trying again cannot help."""

@@ -75,15 +75,15 @@ def check_vectors(vectors: Vectors, *, dimensions: int) -> None:
 
 def cut(vectors: Vectors, dimensions: int) -> Vectors:
     """The first `dimensions` values of each vector, at unit length again (Matryoshka representations, Kusupati et
-    al. 2022). Vectors of that size already come back as they are; a vector without direction is left as it is."""
+    al. 2022). Vectors of that size come back as they are."""
     if vectors.ndim != 2 or vectors.shape[1] <= dimensions:
         return vectors
-    return at_unit_length(vectors[:, :dimensions])
+    return unit(vectors[:, :dimensions])
 
 
-def at_unit_length(vectors: NDArray[np.floating]) -> Vectors:
-    """Each vector divided by its length; one without direction is left as it is."""
-    with np.errstate(invalid="ignore", over="ignore"):  # what comes of it is refused
+def unit(vectors: NDArray[np.floating]) -> Vectors:
+    """The same directions at length 1; a vector without direction is left as it is."""
+    with np.errstate(invalid="ignore", over="ignore"):  # what comes of that is refused
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        unit: Vectors = np.divide(vectors, norms, out=vectors.copy(), where=norms > 0).astype(np.float32)
-    return unit
+        scaled: Vectors = np.divide(vectors, norms, out=vectors.copy(), where=norms > 0).astype(np.float32)
+    return scaled
