@@ -1,6 +1,6 @@
 """The errors that a caller or an operator can act on, each with a code that is part of the contract."""
 
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 
 class KbmeshError(Exception):
@@ -81,3 +81,7 @@ class Misconfigured(KbmeshError):
     """The process cannot start as it is set up; the detail says what to change."""
 
     default_code = "misconfigured"
+
+
+TRANSIENT: Final = (Unavailable, OSError, TimeoutError)
+"""An outage: what is being worked on has no part in it, and trying again later is right."""

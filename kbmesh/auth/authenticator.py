@@ -110,11 +110,13 @@ def require_loopback(auth: AuthSettings, host: str) -> None:
     Raises:
         Misconfigured: auth is off and `host` is not a loopback address.
     """
-    if auth.mode is not AuthMode.OFF or host == "localhost":
-        return
-    try:
-        loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
+    if auth.mode is AuthMode.OFF and not is_loopback(host):
         raise Misconfigured(f"auth is off, so the server may bind to loopback only, not to {host}")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or address leads to this machine alone."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

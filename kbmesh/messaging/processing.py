@@ -1,7 +1,8 @@
 """What to do with deliveries: run them, try again, or put them aside, and never lose one.
 
 An outage (Unavailable, a timeout, a broken connection) is retried for as long as it lasts, with the offset kept.
-A message that fails otherwise is tried `attempts` times and then dead-lettered. When dead letters come in a row,
+A message that fails otherwise is tried `attempts` times and then dead-lettered; a handler of batches that could
+handle the most part of one says itself what of it is dead. When dead letters come in a row,
 something systemic is wrong, and the topic is not drained into its dead letters: the message at hand is then
 retried like in an outage until one succeeds.
 """
@@ -10,13 +11,13 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
 
 import structlog
 from pydantic import BaseModel, ConfigDict
 
-from kbmesh.errors import KbmeshError, Poison, Unavailable
+from kbmesh.errors import TRANSIENT, KbmeshError, Poison
 from kbmesh.messaging.consumer import Consumer
 from kbmesh.messaging.delivery import Delivery, Message
 from kbmesh.messaging.producer import Outgoing, Producer
@@ -25,11 +26,18 @@ from kbmesh.observability import tracing
 
 log = structlog.get_logger(__name__)
 
-Handle = Callable[[Message], Awaitable[None]]
-HandleBatch = Callable[[Sequence[Message]], Awaitable[None]]
-OnDead = Callable[[Message, Exception], Awaitable[None]]
 
-TRANSIENT: Final = (Unavailable, OSError, TimeoutError)
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """A message for the dead letters, narrowed to what failed of it where the rest could be handled."""
+
+    message: Message
+    error: Exception
+
+
+Handle = Callable[[Message], Awaitable[None]]
+HandleBatch = Callable[[Sequence[Message]], Awaitable[Sequence[Dead] | None]]
+OnDead = Callable[[Message, Exception], Awaitable[None]]
 
 
 class RetrySettings(BaseModel):
@@ -57,7 +65,9 @@ class _Processor:
         self._on_dead = on_dead
         self._dead_in_a_row = 0
 
-    async def process(self, delivery: Delivery, handle: Handle) -> None:
+    async def process(
+        self, delivery: Delivery, handle: Callable[[Message], Awaitable[Sequence[Dead] | None]]
+    ) -> None:
         """Returns when the message has been handled or dead-lettered, or is to be left because of a stop."""
         message = delivery.message
         attempts = 0
@@ -66,7 +76,7 @@ class _Processor:
                 return
             try:
                 with tracing.consuming(message.headers, f"process {message.topic}"):
-                    await handle(message)
+                    dead = await handle(message)
             except TRANSIENT as error:
                 log.warning("dependency_unavailable", **message.ids, error=_name(error))
             except Exception as error:
@@ -74,16 +84,14 @@ class _Processor:
                 log.warning("message_failed", **message.ids, error=_name(error), attempts=attempts, exc_info=True)
                 if not isinstance(error, Poison) and attempts < self._retry.attempts:
                     continue
-                if self._dead_in_a_row >= self._retry.dead_letters_in_a_row:
-                    log.error("dead_letter_breaker_open", **message.ids, in_a_row=self._dead_in_a_row)
+                if self._breaker_is_open(message):
                     continue
                 if await self._bury(message, error, attempts):
                     delivery.done()
                 return
             else:
-                self._dead_in_a_row = 0
-                delivery.done()
-                return
+                if await self._settle([delivery], dead or ()):
+                    return
 
     async def process_batch(self, deliveries: Sequence[Delivery], handle: HandleBatch) -> None:
         """As `process`, for many at once; if that fails they are handled one by one: only the bad one suffers."""
@@ -92,7 +100,7 @@ class _Processor:
             if not deliveries:
                 return
             try:
-                await handle([delivery.message for delivery in deliveries])
+                dead = await handle([delivery.message for delivery in deliveries])
             except TRANSIENT as error:
                 log.warning("dependency_unavailable", messages=len(deliveries), error=_name(error))
             except Exception as error:
@@ -101,10 +109,27 @@ class _Processor:
                     await self.process(delivery, lambda message: handle([message]))
                 return
             else:
-                self._dead_in_a_row = 0
-                for delivery in deliveries:
-                    delivery.done()
-                return
+                if await self._settle(deliveries, dead or ()):
+                    return
+
+    async def _settle(self, deliveries: Sequence[Delivery], dead: Sequence[Dead]) -> bool:
+        """Ends what was handled, all but `dead` with success. False: try again, dead letters come in a row."""
+        if len(dead) < len(deliveries):
+            self._dead_in_a_row = 0
+        if dead and self._breaker_is_open(dead[0].message):
+            return False
+        for one in dead:
+            if not await self._bury(one.message, one.error, attempts=1):
+                return True
+        for delivery in deliveries:
+            delivery.done()
+        return True
+
+    def _breaker_is_open(self, message: Message) -> bool:
+        if self._dead_in_a_row < self._retry.dead_letters_in_a_row:
+            return False
+        log.error("dead_letter_breaker_open", **message.ids, in_a_row=self._dead_in_a_row)
+        return True
 
     async def _backing_off(self) -> AsyncIterator[None]:
         """Yields for each try, with growing pauses between, until `stop`."""
@@ -146,7 +171,7 @@ def _name(error: Exception) -> str:
 
 
 def _dead_letter(message: Message, error: Exception, attempts: int) -> Outgoing:
-    """The message as it came, with the story of its failure beside it."""
+    """The message, with the story of its failure beside it."""
     headers = {
         **message.headers,
         "kbmesh-dlq-topic": message.topic.encode(),

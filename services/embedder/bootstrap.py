@@ -10,6 +10,7 @@ from kbmesh.postgres import open_pool
 from kbmesh.rpc import GrpcServer, serve
 from services.embedder import handlers
 from services.embedder.adapters.encode_queue import EncodeQueue
+from services.embedder.adapters.openai import Endpoint, open_endpoint
 from services.embedder.adapters.postgres import (
     PostgresBacklog,
     PostgresSpaces,
@@ -18,12 +19,13 @@ from services.embedder.adapters.postgres import (
     ensure_space,
 )
 from services.embedder.adapters.torch import TorchEncoder
+from services.embedder.domain.encoding import InputType
 from services.embedder.entrypoints import grpc as embedding_grpc
 from services.embedder.entrypoints import spaces_grpc
 from services.embedder.entrypoints.filler import fill_spaces
 from services.embedder.entrypoints.kafka import consume_chunks
 from services.embedder.ports import Models, TextEncoder
-from services.embedder.settings import EmbedderSettings
+from services.embedder.settings import EmbedderSettings, ModelSettings
 
 log = structlog.get_logger(__name__)
 
@@ -34,7 +36,7 @@ async def bootstrap(settings: EmbedderSettings) -> AsyncIterator[GrpcServer]:
 
     Raises:
         Misconfigured: no usable model, a taken address, or an embedding space that does not fit the models.
-        Unavailable: the database does not answer.
+        Unavailable: the database or the endpoint of a model does not answer.
     """
     async with AsyncExitStack() as stack:
         embedding, operating = embedding_grpc.EmbeddingServicer(), spaces_grpc.SpaceServicer()
@@ -99,6 +101,10 @@ async def _open_models(settings: EmbedderSettings, stack: AsyncExitStack) -> Mod
     )
     models: dict[str, TextEncoder] = {}
     for one in settings.models:
+        if one.provider == "openai":
+            endpoint = _endpoint(one, max_waiting_texts=settings.max_waiting_texts)
+            models[one.name] = await stack.enter_async_context(open_endpoint(endpoint))
+            continue
         models[one.name] = await queue.load(
             partial(
                 TorchEncoder,
@@ -110,3 +116,18 @@ async def _open_models(settings: EmbedderSettings, stack: AsyncExitStack) -> Mod
             )
         )
     return models
+
+
+def _endpoint(model: ModelSettings, *, max_waiting_texts: int) -> Endpoint:
+    return Endpoint(
+        url=str(model.url),
+        model=model.remote_name or model.name,
+        api_key=model.api_key,
+        dimensions=model.dimensions if model.send_dimensions else None,
+        prompts={InputType.QUERY: model.query_prompt, InputType.DOCUMENT: model.document_prompt},
+        batch_texts=model.batch_texts,
+        max_chars=model.max_chars,
+        timeout_s=model.timeout_s,
+        requests_in_flight=model.requests_in_flight,
+        max_waiting_texts=max_waiting_texts,
+    )

@@ -1,10 +1,11 @@
+import re
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from kbmesh.auth import AuthSettings
+from kbmesh.auth import AuthSettings, is_loopback
 from kbmesh.messaging import KafkaSettings, RetrySettings
 from kbmesh.models import BUNDLED_MODEL, bundled_model_path
 from kbmesh.postgres import PostgresSettings
@@ -16,14 +17,50 @@ class ModelSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    provider: Literal["torch", "off"] = "torch"
-    """off: nothing is encoded, the service reports that it is not serving."""
+    provider: Literal["torch", "openai", "off"] = "torch"
+    """openai: behind `url`. off: nothing is encoded, the service reports that it is not serving."""
     path: Path | None = None
     """Folder of a sentence-transformers model; None: the one that is bundled."""
     name: str = ""
-    """What spaces know it by; empty: the name of the folder."""
+    """What spaces know it by; empty: the name of the folder. openai needs one."""
     dimensions: int | None = Field(None, ge=1, le=4000)
     """Of the first space of an empty database; None: all that the model has."""
+
+    url: HttpUrl | None = None
+    """What requests are posted to, for instance https://HOST/v1/embeddings. https, or this machine."""
+    allow_http: bool = False
+    """Key and texts may travel unencrypted to another machine."""
+    api_key: SecretStr | None = None
+    remote_name: str = ""
+    """What the endpoint knows the model by; empty: `name`."""
+    send_dimensions: bool = False
+    """`dimensions` is asked for in each request; for models that can."""
+    query_prompt: str = ""
+    document_prompt: str = ""
+    """What is put before a query or a document; a model of a folder brings its own."""
+    batch_texts: int = Field(32, ge=1, le=2048)
+    """In one request."""
+    max_chars: int = Field(8000, ge=1)
+    """Of a text, the rest is cut off: what the endpoint's model reads at most, if it refuses longer texts."""
+    timeout_s: float = Field(30, gt=0)
+    """Of one request."""
+    requests_in_flight: int = Field(4, ge=1, le=256)
+
+    @model_validator(mode="after")
+    def _behind_an_endpoint(self) -> Self:
+        if self.provider != "openai":
+            return self
+        if self.url is None or not self.name:
+            raise ValueError("the provider openai needs URL and NAME")
+        if self.url.username or self.url.password:
+            raise ValueError("URL must not hold a user or password: set API_KEY")
+        if self.url.scheme != "https" and not self.allow_http and not is_loopback(self.url.host or ""):
+            raise ValueError("URL must begin with https:// or lead to this machine, unless ALLOW_HTTP is true")
+        if self.api_key is not None and not re.fullmatch(r"[!-~]+", self.api_key.get_secret_value()):
+            raise ValueError("API_KEY must be printable ASCII without spaces or line ends")
+        if self.send_dimensions and self.dimensions is None:
+            raise ValueError("SEND_DIMENSIONS needs DIMENSIONS")
+        return self
 
     @model_validator(mode="after")
     def _named(self) -> Self:

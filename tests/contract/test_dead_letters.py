@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from kbmesh.errors import Poison, Unavailable
-from kbmesh.messaging import KafkaSettings, Message, Topics
+from kbmesh.messaging import Dead, KafkaSettings, Message, Topics
 from kbmesh.observability import tracing
 from tests.support.consuming import FAST, Seen, batched, committed, eventually, publish, serial, until_committed
 from tests.support.records import read
@@ -129,6 +130,55 @@ async def test_one_bad_message_in_a_batch_suffers_alone(kafka_settings: KafkaSet
     assert len(handler.values()) == 7
     [record] = await read(kafka_settings, Topics.dead_letter(topic), 1)
     assert record.value == b"5"
+
+
+async def test_what_a_batch_names_as_dead_is_put_aside_and_the_rest_is_done(
+    kafka_settings: KafkaSettings, topic: str
+) -> None:
+    await publish(kafka_settings, topic, [str(n).encode() for n in range(8)])
+    handled: list[int] = []
+    told: list[bytes | None] = []
+
+    async def handle(messages: Sequence[Message]) -> list[Dead]:
+        handled.append(len(messages))
+        return [Dead(replace(m, value=b"part of 5"), ValueError("secret")) for m in messages if m.value == b"5"]
+
+    async def on_dead(message: Message, error: Exception) -> None:
+        told.append(message.value)
+
+    async with batched(kafka_settings, topic, handle, size=8, linger_s=5, on_dead=on_dead):
+        await until_committed(kafka_settings, topic, {0: 8})
+    assert (handled, told) == ([8], [b"part of 5"])
+    [record] = await read(kafka_settings, Topics.dead_letter(topic), 1)
+    headers = dict(record.headers)
+    assert (record.key, record.value, headers["kbmesh-dlq-offset"]) == (b"key", b"part of 5", b"5")
+    assert (headers["kbmesh-dlq-error"], headers["kbmesh-dlq-attempts"]) == (b"ValueError", b"1")
+
+
+async def test_what_batches_name_as_dead_counts_as_dead_letters_in_a_row(
+    kafka_settings: KafkaSettings, topic: str
+) -> None:
+    await publish(kafka_settings, topic, [str(n).encode() for n in range(6)])
+    healed = False
+    tries = 0
+
+    async def handle(messages: Sequence[Message]) -> list[Dead]:
+        nonlocal tries
+        tries += 1
+        return [] if healed else [Dead(message, ValueError()) for message in messages]
+
+    retry = FAST.model_copy(update={"dead_letters_in_a_row": 4})
+    async with batched(kafka_settings, topic, handle, size=1, in_flight=1, retry=retry):
+        await eventually(lambda: tries >= 4 + 5)
+        await until_committed(kafka_settings, topic, {0: 4})
+        healed = True
+        await until_committed(kafka_settings, topic, {0: 6})
+    assert [record.value for record in await read(kafka_settings, Topics.dead_letter(topic), 4)] == [
+        b"0",
+        b"1",
+        b"2",
+        b"3",
+    ]
 
 
 async def test_an_outage_keeps_a_batch_together(kafka_settings: KafkaSettings, topic: str) -> None:

@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
 from kbmesh.messaging import Consumer, KafkaSettings, Message, Producer, RetrySettings, run_batched, run_serial
-from kbmesh.messaging.processing import OnDead
+from kbmesh.messaging.processing import HandleBatch, OnDead
 
 TIMEOUT_S = 30
 GROUP = "worker"
@@ -131,7 +131,7 @@ async def serial(
 async def batched(
     settings: KafkaSettings,
     topic: str,
-    handle: Callable[[Sequence[Message]], Awaitable[None]],
+    handle: HandleBatch,
     *,
     size: int = 8,
     linger_s: float = 0.05,

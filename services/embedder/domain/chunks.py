@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
@@ -43,6 +44,17 @@ class Stored:
     documents_ready: int
     reused: int = 0
     """Vectors of an older revision's chunks with the same text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """What became of a batch."""
+
+    stored: Stored
+    truncated: int
+    """Texts of which the model read the beginning only."""
+    bad: Mapping[UUID, Exception]
+    """Chunks that the model cannot encode, each for a reason of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,8 +94,9 @@ def cut(vectors: Vectors, dimensions: int) -> Vectors:
     return unit(vectors[:, :dimensions])
 
 
-def unit(vectors: Vectors) -> Vectors:
+def unit(vectors: NDArray[np.floating]) -> Vectors:
     """The same directions at length 1; a vector without direction is left as it is."""
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    scaled: Vectors = np.divide(vectors, norms, out=vectors.copy(), where=norms > 0)
+    with np.errstate(invalid="ignore", over="ignore"):  # what comes of that is refused
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        scaled: Vectors = np.divide(vectors, norms, out=vectors.copy(), where=norms > 0).astype(np.float32)
     return scaled

@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
@@ -9,6 +10,7 @@ from kbmesh.errors import Poison
 from kbmesh.events.v1.chunks_pb2 import ChunksReady
 from kbmesh.messaging import (
     Consumer,
+    Dead,
     KafkaSettings,
     Message,
     Producer,
@@ -45,16 +47,25 @@ async def consume_chunks(
 ) -> None:
     """Embeds what the chunks topic announces, until `stop`."""
 
-    async def handle(messages: Sequence[Message]) -> None:
+    async def handle(messages: Sequence[Message]) -> list[Dead]:
         batch = [read_message(message) for message in messages]
-        stored = await handlers.embed_chunks(batch, spaces=spaces, models=models, store=store)
+        embedded = await handlers.embed_chunks(batch, spaces=spaces, models=models, store=store)
         log.info(
             "chunks_embedded",
             messages=len(batch),
-            vectors=stored.vectors,
-            reused=stored.reused,
-            ready=stored.documents_ready,
+            vectors=embedded.stored.vectors,
+            reused=embedded.stored.reused,
+            ready=embedded.stored.documents_ready,
+            truncated=embedded.truncated,
+            bad=len(embedded.bad),
         )
+        for chunk_id, error in embedded.bad.items():
+            log.warning("chunk_failed", chunk_id=str(chunk_id), exc_info=error)
+        return [
+            Dead(_narrowed(message, bad), embedded.bad[bad[0]])
+            for message, ready in zip(messages, batch, strict=True)
+            if (bad := [chunk_id for chunk_id in ready.chunk_ids if chunk_id in embedded.bad])
+        ]
 
     async def on_dead(message: Message, error: Exception) -> None:
         if not isinstance(error, Poison):
@@ -93,6 +104,13 @@ def read_message(message: Message) -> ReadyChunks:
     except ValueError:
         raise Poison("an id is not a UUID", code="bad_id") from None
     return ReadyChunks(Source(event.kind, source_id, event.revision), chunk_ids, event.recompute)
+
+
+def _narrowed(message: Message, chunk_ids: Sequence[UUID]) -> Message:
+    """The same with these chunks alone."""
+    event = ChunksReady.FromString(message.value or b"")
+    event.chunk_ids[:] = [str(chunk_id) for chunk_id in chunk_ids]
+    return replace(message, value=event.SerializeToString())
 
 
 def _chunk_count(message: Message) -> int:

@@ -1,11 +1,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import numpy as np
 
-from kbmesh.errors import InvalidArgument, NotFound
-from services.embedder.domain.chunks import ReadyChunks, Source, Stored
+from kbmesh.errors import InvalidArgument, NotFound, Unavailable
+from services.embedder.domain.bisection import encode_by_bisection
+from services.embedder.domain.chunks import Embedded, ReadyChunks, Source
 from services.embedder.domain.encoding import Encoded, InputType, Lane, check_vectors, cut
 from services.embedder.domain.spaces import Space
 from services.embedder.ports import Models, SpaceDirectory, VectorStore
@@ -38,20 +40,33 @@ def check_texts(texts: Sequence[str], *, most: int) -> None:
 
 async def embed_chunks(
     batch: Sequence[ReadyChunks], *, spaces: SpaceDirectory, models: Models, store: VectorStore
-) -> Stored:
-    """Gives the chunks of `batch` their vectors in the active space and advances their documents.
+) -> Embedded:
+    """Gives the chunks of `batch` their vectors in the active space, as far as they can be encoded, and advances
+    their documents.
 
     Raises:
-        BadVector: the model failed on one of the texts; nothing was stored.
+        Unavailable: the active space is one of a model that is not configured here.
+        Exception: of the kind that the model raised, when it failed on each of the texts; nothing was stored.
     """
     space = await spaces.find()
+    if space.model not in models:
+        # Another process may have it: no text has a part in that.
+        raise Unavailable(f"the active space needs the model {space.model}", code="model_not_configured")
     pending = await store.pending(batch, space)
-    vectors = np.empty((0, space.dimensions), np.float32)
-    if pending:
-        texts = [chunk.text for chunk in pending]
-        vectors = (await encode(texts, InputType.DOCUMENT, Lane.FRESH, space=space, models=models)).vectors
-    # Also with nothing pending: a batch that came twice may be what completes a document.
-    return await store.store(batch, [chunk.id for chunk in pending], vectors, space)
+    found = await encode_by_bisection(
+        [chunk.text for chunk in pending],
+        partial(encode, input_type=InputType.DOCUMENT, lane=Lane.FRESH, space=space, models=models),
+    )
+    if found.bad and not found.good:
+        raise found.bad[0]
+    vectors = [np.empty((0, space.dimensions), np.float32), *(part.vectors for part in found.parts)]
+    # Also with nothing to write: a batch that came twice may be what completes a document.
+    stored = await store.store(batch, [pending[index].id for index in found.good], np.concatenate(vectors), space)
+    return Embedded(
+        stored,
+        truncated=sum(sum(part.truncated) for part in found.parts),
+        bad={pending[index].id: error for index, error in found.bad.items()},
+    )
 
 
 async def encode(

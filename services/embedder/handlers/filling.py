@@ -1,15 +1,14 @@
 """What spaces other than the active one lack, in the background."""
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Final
-from uuid import UUID
 
 import numpy as np
 import structlog
 
-from kbmesh.errors import Misconfigured, Unavailable
-from services.embedder.domain.chunks import PendingChunk
-from services.embedder.domain.encoding import InputType, Lane, Vectors, unit
+from kbmesh.errors import Misconfigured
+from services.embedder.domain.bisection import encode_by_bisection
+from services.embedder.domain.encoding import InputType, Lane, unit
 from services.embedder.domain.spaces import Space
 from services.embedder.handlers.embedding import encode
 from services.embedder.ports import Backlog, Models, SpaceStore
@@ -52,31 +51,17 @@ async def fill(space: Space, *, models: Models, backlog: Backlog) -> bool:
     if not chunks:
         return await backlog.build_index(space)
     try:
-        vectors, bad = await _encode_what_can_be(chunks, space=space, models=models)
-        good = [chunk.id for chunk in chunks if chunk.id not in bad]
-        await backlog.fill(space, good, vectors)
+        found = await encode_by_bisection(
+            [chunk.text for chunk in chunks],
+            partial(encode, input_type=InputType.DOCUMENT, lane=Lane.REFILL, space=space, models=models),
+        )
+        if found.good:
+            vectors = np.concatenate([part.vectors for part in found.parts])
+            await backlog.fill(space, [chunks[index].id for index in found.good], vectors)
     except BaseException:
         await backlog.put_back(space, [chunk.id for chunk in chunks], failed=False)
         raise
-    if bad:
+    if bad := [chunks[index].id for index in found.bad]:
         log.warning("chunks_not_encoded", space=space.id, chunks=[str(chunk_id) for chunk_id in bad])
         await backlog.put_back(space, bad, failed=True)
     return True
-
-
-async def _encode_what_can_be(
-    chunks: Sequence[PendingChunk], *, space: Space, models: Models
-) -> tuple[Vectors, list[UUID]]:
-    """One vector for each chunk that has one, in their order, and the ids of the others."""
-    try:
-        texts = [chunk.text for chunk in chunks]
-        return (await encode(texts, InputType.DOCUMENT, Lane.REFILL, space=space, models=models)).vectors, []
-    except (Unavailable, OSError, TimeoutError):
-        raise
-    except Exception:
-        if len(chunks) == 1:
-            return np.empty((0, space.dimensions), np.float32), [chunks[0].id]
-        half = len(chunks) // 2
-        halves = (chunks[:half], chunks[half:])
-        parts = [await _encode_what_can_be(part, space=space, models=models) for part in halves]
-        return np.concatenate([vectors for vectors, _ in parts]), [bad for _, ids in parts for bad in ids]

@@ -1,6 +1,8 @@
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from pydantic import ValidationError
 
 from kbmesh.errors import Poison
 from kbmesh.events.v1.chunks_pb2 import ChunksReady
@@ -9,7 +11,7 @@ from kbmesh.messaging import Message, headers_for
 from kbmesh.models import bundled_model_path
 from services.embedder.domain.chunks import ReadyChunks, Source
 from services.embedder.entrypoints.kafka import read_message
-from services.embedder.settings import EmbedderSettings
+from services.embedder.settings import EmbedderSettings, ModelSettings
 from services.skills.settings import SkillsSettings
 
 DOCUMENT_ID = "6F9619FF-8B86-D011-B42D-00C04FC964FF"
@@ -75,3 +77,39 @@ def test_an_address_without_a_port_keeps_the_port_of_the_service(monkeypatch: py
             monkeypatch.setenv(f"KBMESH_{service}_{name}", value)
     monkeypatch.setenv("KBMESH_EMBEDDER_KAFKA__BOOTSTRAP_SERVERS", "localhost:9092")
     assert (EmbedderSettings().grpc.port, SkillsSettings().grpc.port) == (50052, 50053)
+
+
+ENDPOINT: dict[str, Any] = {"provider": "openai", "name": "gte-large", "url": "https://host/v1/embeddings"}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"url": "http://localhost:8000/v1/embeddings"},
+        {"url": "http://127.0.0.2/v1/embeddings"},
+        {"url": "http://[::1]:8000/v1/embeddings"},
+        {"url": "http://inside:8000/v1/embeddings", "allow_http": True},
+        {"api_key": "sk-1", "send_dimensions": True, "dimensions": 256},
+    ],
+)
+def test_an_endpoint_is_reached_over_https_or_on_this_machine(settings: dict[str, Any]) -> None:
+    assert ModelSettings(**ENDPOINT | settings).name == "gte-large"
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"url": None}, "needs URL and NAME"),
+        ({"name": ""}, "needs URL and NAME"),
+        ({"url": "http://host/v1/embeddings"}, "must begin with https"),
+        ({"url": "http://127.0.0.1.nip.io/v1/embeddings"}, "must begin with https"),
+        ({"url": "https://user:password@host/"}, "must not hold a user"),
+        ({"api_key": "sk-1\n"}, "printable ASCII"),
+        ({"api_key": ""}, "printable ASCII"),
+        ({"send_dimensions": True}, "needs DIMENSIONS"),
+    ],
+)
+def test_settings_of_an_endpoint_that_cannot_hold_are_refused(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        ModelSettings(**ENDPOINT | settings)
