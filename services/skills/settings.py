@@ -8,7 +8,12 @@ from kbmesh.rpc import GrpcSettings
 class SkillsSettings(BaseSettings):
     """Read from KBMESH_SKILLS_*, for instance KBMESH_SKILLS_POSTGRES__DSN."""
 
-    model_config = SettingsConfigDict(env_prefix="KBMESH_SKILLS_", env_nested_delimiter="__", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="KBMESH_SKILLS_",
+        env_nested_delimiter="__",
+        frozen=True,
+        nested_model_default_partial_update=True,
+    )
 
     postgres: PostgresSettings
     auth: AuthSettings
