@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from kbmesh import http
 from kbmesh.auth import AuthSettings
 from kbmesh.messaging import KafkaSettings, RetrySettings
 from kbmesh.models import bundled_model_path
@@ -29,11 +30,8 @@ class _Group(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class HttpSettings(_Group):
-    host: str = "127.0.0.1"
+class HttpSettings(http.HttpSettings):
     port: int = 8080
-    """0 picks a free one."""
-    stop_grace_s: int = 10
 
 
 class S3Settings(_Group):
