@@ -5,6 +5,8 @@ from functools import partial
 
 import structlog
 
+from kbmesh.auth import Authenticator, require_loopback
+from kbmesh.http import serve_http
 from kbmesh.postgres import open_pool
 from kbmesh.rpc import GrpcServer, serve
 from services.embedder.adapters.encode_queue import EncodeQueue
@@ -12,6 +14,7 @@ from services.embedder.adapters.postgres import PostgresVectorStore
 from services.embedder.adapters.spaces import PostgresSpaces, ensure_space
 from services.embedder.adapters.torch import TorchEncoder
 from services.embedder.entrypoints.grpc import SERVICE, EmbeddingServicer, register
+from services.embedder.entrypoints.http import EmbeddingApi, create_app
 from services.embedder.entrypoints.kafka import consume_chunks
 from services.embedder.ports import Models, TextEncoder
 from services.embedder.settings import EmbedderSettings
@@ -27,12 +30,15 @@ async def bootstrap(settings: EmbedderSettings) -> AsyncIterator[GrpcServer]:
         Misconfigured: no usable model, a taken address, or an embedding space that does not fit the models.
         Unavailable: the database does not answer.
     """
+    require_loopback(settings.auth, settings.http.host)
     async with AsyncExitStack() as stack:
         servicer = EmbeddingServicer()
-        # Listens before the model is there, so that a health check gets an answer: not serving yet.
+        # Both listen before the model is there, so that a health check gets an answer: not serving yet.
         server = await stack.enter_async_context(
             serve(settings.grpc, settings.auth, partial(register, servicer=servicer), [SERVICE])
         )
+        api = EmbeddingApi(Authenticator(settings.auth), lambda: server.serving)
+        await stack.enter_async_context(serve_http(create_app(api), settings.http))
         if settings.model.provider == "off":
             log.warning("embedding_is_off", port=server.port)
             yield server
@@ -44,6 +50,7 @@ async def bootstrap(settings: EmbedderSettings) -> AsyncIterator[GrpcServer]:
         await ensure_space(pool, own.name, own.dimensions, dimensions)
         spaces = PostgresSpaces(pool)
         servicer.open(spaces, models)
+        api.open(spaces, models)
 
         stop = asyncio.Event()
         tasks = await stack.enter_async_context(asyncio.TaskGroup())

@@ -53,6 +53,10 @@ class SpaceDirectory(Protocol):
         """
         ...
 
+    async def known(self) -> Sequence[Space]:
+        """All spaces, as of a few seconds ago. Raises Unavailable as `find` does."""
+        ...
+
 
 class VectorStore(Protocol):
     """Vectors of the active space, and the progress of documents. Each method is one transaction, safe to repeat.

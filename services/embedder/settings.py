@@ -5,6 +5,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from kbmesh.auth import AuthSettings
+from kbmesh.http import HttpSettings
 from kbmesh.messaging import KafkaSettings, RetrySettings
 from kbmesh.models import BUNDLED_MODEL, bundled_model_path
 from kbmesh.postgres import PostgresSettings
@@ -45,16 +46,19 @@ class EmbedderSettings(BaseSettings):
         env_prefix="KBMESH_EMBEDDER_",
         env_nested_delimiter="__",
         frozen=True,
+        nested_model_default_partial_update=True,
     )
 
     postgres: PostgresSettings
     kafka: KafkaSettings
     auth: AuthSettings
     grpc: GrpcSettings = GrpcSettings(port=50052)
+    http: HttpSettings = HttpSettings(port=8082)
     retry: RetrySettings = RetrySettings()
     log_level: str = "info"
 
-    model: ModelSettings = ModelSettings()
+    # By a factory, since what is set is not to be added to the default one, with its name.
+    model: ModelSettings = Field(default_factory=ModelSettings)
     next_model: ModelSettings | None = None
     """A second one, so that a space can be changed for one of another model."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

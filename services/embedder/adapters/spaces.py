@@ -51,6 +51,11 @@ class PostgresSpaces:
                 return space
         raise NotFound(f"there is no embedding space {space_id or 'that is active'}", code="space_not_found")
 
+    async def known(self) -> list[Space]:
+        if time.monotonic() - self._read_at > KNOWN_FOR_S:
+            await self.read()
+        return list(self._by_id.values())
+
     async def read(self) -> None:
         """Forgets what was known."""
         async with connection(self._pool) as conn:
