@@ -210,6 +210,7 @@ async def test_the_whole_service_embeds_a_hundred_documents_and_answers_queries(
             embed = embedding_pb2_grpc.EmbeddingServiceStub(channel).Embed
             answer = await embed(embedding_pb2.EmbedRequest(texts=["Table number 7 holds orders."]), timeout=10)
             ready = await http.get("/health/ready")
+            models = (await http.get("/v1/models")).json()["data"]
             over_http = await http.post(
                 "/v1/embeddings",
                 json={"model": "all-MiniLM-L6-v2", "input": "Table number 7 holds orders.", "dimensions": 256},
@@ -222,6 +223,7 @@ async def test_the_whole_service_embeds_a_hundred_documents_and_answers_queries(
         list(answer.embeddings[0].values),
     )
     assert ready.status_code == 200
+    assert {model["id"] for model in models} == {"all-MiniLM-L6-v2", "all_minilm_l6_v2_384"}
     cut = np.array(answer.embeddings[0].values[:256])
     assert over_http.json()["data"][0]["embedding"] == pytest.approx(cut / np.linalg.norm(cut), abs=1e-5)
     assert nearest is not None
