@@ -5,8 +5,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from kbmesh import http
 from kbmesh.auth import AuthSettings
+from kbmesh.http import HttpSettings
 from kbmesh.messaging import KafkaSettings, RetrySettings
 from kbmesh.models import bundled_model_path
 from kbmesh.postgres import PostgresSettings
@@ -28,10 +28,6 @@ class Role(StrEnum):
 
 class _Group(BaseModel):
     model_config = ConfigDict(frozen=True)
-
-
-class HttpSettings(http.HttpSettings):
-    port: int = 8080
 
 
 class S3Settings(_Group):
@@ -119,11 +115,16 @@ class OrphansSettings(_Group):
 class IngestSettings(BaseSettings):
     """Environment variables KBMESH_INGEST_<FIELD>, with __ between a group and its field."""
 
-    model_config = SettingsConfigDict(env_prefix="KBMESH_INGEST_", env_nested_delimiter="__", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="KBMESH_INGEST_",
+        env_nested_delimiter="__",
+        frozen=True,
+        nested_model_default_partial_update=True,
+    )
 
     roles: frozenset[Role] = frozenset(Role)
     log_level: str = "info"
-    http: HttpSettings = HttpSettings()
+    http: HttpSettings = HttpSettings(port=8080)
     auth: AuthSettings
     postgres: PostgresSettings
     kafka: KafkaSettings
