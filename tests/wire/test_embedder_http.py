@@ -134,26 +134,21 @@ async def test_the_answer_has_the_form_that_clients_of_openai_read(embedder: Emb
     assert body["usage"] == {"prompt_tokens": 7, "total_tokens": 7}
 
 
-@pytest.mark.parametrize(
-    ("fields", "input_type"),
-    [
+async def test_floats_base64_and_grpc_agree_for_both_sides_of_a_search(embedder: Embedder) -> None:
+    texts = ["one", "zwei", "三"]
+    sides: list[tuple[dict[str, str], embedding_pb2.InputType.ValueType]] = [
         ({}, embedding_pb2.INPUT_TYPE_DOCUMENT),
         ({"input_type": "document"}, embedding_pb2.INPUT_TYPE_DOCUMENT),
         ({"input_type": "query"}, embedding_pb2.INPUT_TYPE_QUERY),
-    ],
-    ids=["default", "document", "query"],
-)
-async def test_floats_base64_and_grpc_agree(
-    embedder: Embedder, fields: dict[str, str], input_type: embedding_pb2.InputType.ValueType
-) -> None:
-    texts = ["one", "zwei", "三"]
-    over_grpc = await embedder.embed(texts, input_type)
+    ]
+    for fields, input_type in sides:
+        over_grpc = await embedder.embed(texts, input_type)
 
-    floats = vectors_of(await embedder.post(texts, model=SPACE.id, **fields))
-    packed = vectors_of(await embedder.post(texts, model=SPACE.id, encoding_format="base64", **fields))
+        floats = vectors_of(await embedder.post(texts, model=SPACE.id, **fields))
+        packed = vectors_of(await embedder.post(texts, model=SPACE.id, encoding_format="base64", **fields))
 
-    assert np.array_equal(np.array(floats, np.float32), np.array(over_grpc, np.float32))
-    assert [np.frombuffer(base64.b64decode(row), "<f4").tolist() for row in packed] == over_grpc
+        assert np.array_equal(np.array(floats, np.float32), np.array(over_grpc, np.float32))
+        assert [np.frombuffer(base64.b64decode(row), "<f4").tolist() for row in packed] == over_grpc
 
 
 async def test_as_many_texts_as_openai_takes_come_back_in_order(embedder: Embedder) -> None:
@@ -213,11 +208,8 @@ async def test_what_cannot_be_meant_is_refused_with_the_field(embedder: Embedder
         assert answer.json()["error"]["type"] == "invalid_request_error"
     assert embedder.encoder.encoded == 0
 
-
-async def test_a_text_is_named_by_its_place_in_the_whole_request(embedder: Embedder) -> None:
-    refused = await embedder.post([*["a"] * 40, ""])
-
-    assert refused.json()["error"]["message"] == "text 40 is empty"
+    blank = await embedder.post([*["a"] * 40, ""])
+    assert blank.json()["error"]["message"] == "text 40 is empty"  # of the whole request, not of a part
 
 
 async def test_a_body_that_is_no_request_is_refused(embedder: Embedder) -> None:
