@@ -70,6 +70,7 @@ kbmesh is ready.
   search     {addresses.search}     gRPC
   skills     {addresses.skills}     gRPC
   embedder   {addresses.embedder}     gRPC
+             {addresses.embeddings_url}     OpenAI's embeddings
   Kafka      {addresses.kafka}
   database   {addresses.postgres_dsn}
   data       {addresses.data_dir} (logs in {addresses.data_dir / "logs"})

@@ -35,6 +35,7 @@ class StackOptions:
     search_port: int = 50051
     skills_port: int = 50053
     embedder_port: int = 50052
+    embedder_http_port: int = 8082
     broker_port: int = 9092
     durable: bool = True
     """False for throw-away stacks: the database does not wait for the disk."""
@@ -44,13 +45,14 @@ class StackOptions:
     @classmethod
     def throwaway(cls, data_dir: Path, environment: Mapping[str, str] | None = None) -> Self:
         """On free ports, for tests, the benchmark and the demo."""
-        http, search, skills, embedder, kafka = free_ports(5)
+        http, search, skills, embedder, embedder_http, kafka = free_ports(6)
         return cls(
             data_dir=data_dir,
             http_port=http,
             search_port=search,
             skills_port=skills,
             embedder_port=embedder,
+            embedder_http_port=embedder_http,
             broker_port=kafka,
             durable=False,
             environment=environment or {},
@@ -64,18 +66,21 @@ class StackOptions:
             "--search-port": self.search_port,
             "--skills-port": self.skills_port,
             "--embedder-port": self.embedder_port,
+            "--embedder-http-port": self.embedder_http_port,
             "--broker-port": self.broker_port,
         }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackAddresses:
-    """How to reach a running stack: a base URL, gRPC targets, HOST:PORT of the broker, the database's DSN."""
+    """How to reach a running stack: base URLs, gRPC targets, HOST:PORT of the broker, the database's DSN."""
 
     http_url: str
     search: str
     skills: str
     embedder: str
+    embeddings_url: str
+    """For clients of OpenAI's embeddings."""
     kafka: str
     postgres_dsn: str
     data_dir: Path
@@ -120,6 +125,7 @@ async def running_stack(
             search=f"{LOOPBACK}:{options.search_port}",
             skills=f"{LOOPBACK}:{options.skills_port}",
             embedder=f"{LOOPBACK}:{options.embedder_port}",
+            embeddings_url=f"http://{LOOPBACK}:{options.embedder_http_port}/v1",
             kafka=kafka.bootstrap_servers,
             postgres_dsn=dsn,
             data_dir=directory.root,
@@ -193,6 +199,8 @@ def _services(directory: DataDirectory, options: StackOptions, addresses: StackA
         "embedder": {
             "GRPC__HOST": LOOPBACK,
             "GRPC__PORT": str(options.embedder_port),
+            "HTTP__HOST": LOOPBACK,
+            "HTTP__PORT": str(options.embedder_http_port),
             "KAFKA__GROUP_INSTANCE_ID": "embedder",
         },
         "ingest": {

@@ -35,11 +35,13 @@ class GrpcServer:
 
     def __init__(self, port: int, health_servicer: health.aio.HealthServicer, services: Sequence[str]) -> None:
         self.port = port
+        self.serving = False
         self._health = health_servicer
         self._services = services
 
     async def set_serving(self, serving: bool) -> None:
         """What the standard health service answers, for each service and for the server as a whole ("")."""
+        self.serving = serving
         status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
         for name in ("", *self._services):
             await self._health.set(name, status)

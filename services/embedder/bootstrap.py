@@ -6,6 +6,8 @@ from functools import partial
 import structlog
 from grpc.aio import Server
 
+from kbmesh.auth import Authenticator, require_loopback
+from kbmesh.http import serve_http
 from kbmesh.postgres import open_pool
 from kbmesh.rpc import GrpcServer, serve
 from services.embedder import handlers
@@ -23,6 +25,7 @@ from services.embedder.domain.encoding import InputType
 from services.embedder.entrypoints import grpc as embedding_grpc
 from services.embedder.entrypoints import spaces_grpc
 from services.embedder.entrypoints.filler import fill_spaces
+from services.embedder.entrypoints.http import EmbeddingApi, create_app
 from services.embedder.entrypoints.kafka import consume_chunks
 from services.embedder.ports import Models, TextEncoder
 from services.embedder.settings import EmbedderSettings, ModelSettings
@@ -38,6 +41,7 @@ async def bootstrap(settings: EmbedderSettings) -> AsyncIterator[GrpcServer]:
         Misconfigured: no usable model, a taken address, or an embedding space that does not fit the models.
         Unavailable: the database or the endpoint of a model does not answer.
     """
+    require_loopback(settings.auth, settings.http.host)
     async with AsyncExitStack() as stack:
         embedding, operating = embedding_grpc.EmbeddingServicer(), spaces_grpc.SpaceServicer()
 
@@ -45,10 +49,12 @@ async def bootstrap(settings: EmbedderSettings) -> AsyncIterator[GrpcServer]:
             embedding_grpc.register(server, embedding)
             spaces_grpc.register(server, operating)
 
-        # Listens before the model is there, so that a health check gets an answer: not serving yet.
+        # Both listen before the model is there, so that a health check gets an answer: not serving yet.
         server = await stack.enter_async_context(
             serve(settings.grpc, settings.auth, register, [embedding_grpc.SERVICE, spaces_grpc.SERVICE])
         )
+        api = EmbeddingApi(Authenticator(settings.auth), lambda: server.serving)
+        await stack.enter_async_context(serve_http(create_app(api), settings.http))
         if settings.model.provider == "off":
             log.warning("embedding_is_off", port=server.port)
             yield server
@@ -64,6 +70,7 @@ async def bootstrap(settings: EmbedderSettings) -> AsyncIterator[GrpcServer]:
         await handlers.check_model(await spaces.find(), store=store, models=models)
         embedding.open(spaces, models)
         operating.open(store, models)
+        api.open(spaces, models)
 
         stop = asyncio.Event()
         tasks = await stack.enter_async_context(asyncio.TaskGroup())

@@ -53,6 +53,10 @@ class SpaceDirectory(Protocol):
         """
         ...
 
+    def known(self) -> list[Space]:
+        """All spaces, as of a few seconds ago."""
+        ...
+
     def inactive(self) -> list[Space]:
         """Those that are filled from the backlog; as of a few seconds ago."""
         ...

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr, model_val
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from kbmesh.auth import AuthSettings, is_loopback
+from kbmesh.http import HttpSettings
 from kbmesh.messaging import KafkaSettings, RetrySettings
 from kbmesh.models import BUNDLED_MODEL, bundled_model_path
 from kbmesh.postgres import PostgresSettings
@@ -90,6 +91,7 @@ class EmbedderSettings(BaseSettings):
     auth: AuthSettings
     grpc: GrpcSettings = GrpcSettings(port=50052, max_deadline_s=120)
     """So long, for a space is checked with hundreds of queries before it is activated."""
+    http: HttpSettings = HttpSettings(port=8082)
     retry: RetrySettings = RetrySettings()
     log_level: str = "info"
 

@@ -8,6 +8,7 @@ import structlog
 
 from kbmesh.auth import Authenticator, require_loopback
 from kbmesh.errors import Unavailable
+from kbmesh.http import serve_http
 from kbmesh.messaging import Consumer, Producer, run_serial
 from kbmesh.postgres import Pool, connection, open_pool
 from kbmesh.rpc import open_channel
@@ -29,7 +30,6 @@ from services.ingest.adapters.postgres import (
 from services.ingest.adapters.s3 import S3Store
 from services.ingest.adapters.search import GrpcSearch
 from services.ingest.adapters.text_chunker import TextChunker
-from services.ingest.adapters.uvicorn import serve_http
 from services.ingest.domain.models import Quota
 from services.ingest.entrypoints.http import Gateway, create_app
 from services.ingest.entrypoints.kafka import DocumentEvents, RecordEvents, StatusEvents
@@ -185,8 +185,7 @@ async def bootstrap(settings: IngestSettings) -> AsyncIterator[int]:
             ready=ready,
         )
         app = create_app(gateway, health_only=Role.GATEWAY not in settings.roles)
-        http = settings.http
-        port = await stack.enter_async_context(serve_http(app, http.host, http.port, http.stop_grace_s))
+        port = await stack.enter_async_context(serve_http(app, settings.http))
         stack.callback(watches.close)  # before the server waits for its requests to end
         yield port
 

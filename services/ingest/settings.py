@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from kbmesh.auth import AuthSettings
+from kbmesh.http import HttpSettings
 from kbmesh.messaging import KafkaSettings, RetrySettings
 from kbmesh.models import bundled_model_path
 from kbmesh.postgres import PostgresSettings
@@ -27,13 +28,6 @@ class Role(StrEnum):
 
 class _Group(BaseModel):
     model_config = ConfigDict(frozen=True)
-
-
-class HttpSettings(_Group):
-    host: str = "127.0.0.1"
-    port: int = 8080
-    """0 picks a free one."""
-    stop_grace_s: int = 10
 
 
 class S3Settings(_Group):
@@ -121,11 +115,16 @@ class OrphansSettings(_Group):
 class IngestSettings(BaseSettings):
     """Environment variables KBMESH_INGEST_<FIELD>, with __ between a group and its field."""
 
-    model_config = SettingsConfigDict(env_prefix="KBMESH_INGEST_", env_nested_delimiter="__", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="KBMESH_INGEST_",
+        env_nested_delimiter="__",
+        frozen=True,
+        nested_model_default_partial_update=True,
+    )
 
     roles: frozenset[Role] = frozenset(Role)
     log_level: str = "info"
-    http: HttpSettings = HttpSettings()
+    http: HttpSettings = HttpSettings(port=8080)
     auth: AuthSettings
     postgres: PostgresSettings
     kafka: KafkaSettings

@@ -1,4 +1,5 @@
 import asyncio
+import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -13,6 +14,8 @@ from services.search.domain.retrieval import (
     EXACT_UP_TO,
     QueryVector,
     Scan,
+    Space,
+    SpaceOutdated,
     VectorLegSkipped,
     Visibility,
     check_comparable,
@@ -43,12 +46,12 @@ async def kb_search(
     Raises:
         Unavailable: the database does not answer.
     """
-    embed = embedder.embed(query.text, timeout_s=remaining_s * EMBEDDING_SHARE)
-    async with _background(embed) as embedding:
+    leg = _VectorLeg(query.text, store, embedder, deadline=time.monotonic() + remaining_s)
+    async with _background(leg.encode()) as encoding:
         scan = choose_scan(await store.count_chunks(visible, at_most=EXACT_UP_TO + 1))
         for tries in range(1, MAX_TRIES + 1):
             async with _background(store.by_keywords(query.text, visible, scan)) as keyword:
-                nearest, degraded_reason = await _vector_leg(embedding, visible, scan, store)
+                nearest, degraded_reason = await leg.search(encoding, visible, scan)
                 ranked = rank(nearest, await keyword, now=now)[: query.limit]
             passages = await store.passages([one.chunk_id for one in ranked], visible)
             # A document that took on a new revision between the statements would be missing, or half of it:
@@ -62,22 +65,46 @@ async def kb_search(
     )
 
 
-async def _vector_leg(
-    embedding: asyncio.Task[QueryVector], visible: Visibility, scan: Scan, store: PassageStore
-) -> tuple[list[Candidate], str]:
-    """Candidates, and why there are none if the leg could not answer."""
-    try:
-        vector = await embedding
-        space = await store.active_space()
-        if space is not None and space.id != vector.space_id:
-            space = await store.active_space(cached=False)
+class _VectorLeg:
+    """One question to the active space, which may be another one by the time that it is answered."""
+
+    def __init__(self, text: str, store: PassageStore, embedder: QueryEmbedder, *, deadline: float) -> None:
+        self._text = text
+        self._store = store
+        self._embedder = embedder
+        self._deadline = deadline
+        self._space: Space | None = None
+        self._followed: tuple[QueryVector, Space] | None = None
+
+    async def encode(self) -> tuple[QueryVector, Space]:
+        """The question for the active space as of a few seconds ago, which costs no look into the database."""
+        return await self._encode_for(await self._store.active_space())
+
+    async def search(
+        self, encoding: asyncio.Task[tuple[QueryVector, Space]], visible: Visibility, scan: Scan
+    ) -> tuple[list[Candidate], str]:
+        """Candidates, and why there are none if the leg could not answer."""
+        try:
+            try:
+                return await self._store.by_vector(*(self._followed or await encoding), visible, scan), ""
+            except SpaceOutdated:
+                space = await self._store.active_space(cached=False)
+                if space == self._space:
+                    raise
+                self._followed = await self._encode_for(space)
+                return await self._store.by_vector(*self._followed, visible, scan), ""
+        except VectorLegSkipped as skipped:
+            log.warning("search_degraded", code=skipped.code, detail=skipped.detail)
+            return [], str(skipped)
+
+    async def _encode_for(self, space: Space | None) -> tuple[QueryVector, Space]:
+        self._space = space
         if space is None:
             raise VectorLegSkipped("nothing has been embedded yet", code="no_active_space")
+        timeout_s = (self._deadline - time.monotonic()) * EMBEDDING_SHARE
+        vector = await self._embedder.embed(self._text, space, timeout_s=timeout_s)
         check_comparable(vector, space)
-        return await store.by_vector(vector, space, visible, scan), ""
-    except VectorLegSkipped as skipped:
-        log.warning("search_degraded", code=skipped.code, detail=skipped.detail)
-        return [], str(skipped)
+        return vector, space
 
 
 @asynccontextmanager

@@ -8,9 +8,11 @@ from services.search.domain.retrieval import QueryVector, Scan, Space, Visibilit
 
 
 class QueryEmbedder(Protocol):
-    async def embed(self, text: str, *, timeout_s: float) -> QueryVector:
-        """
+    async def embed(self, text: str, space: Space, *, timeout_s: float) -> QueryVector:
+        """The vector to search `space` by.
+
         Raises:
+            SpaceOutdated: the embedding service does not encode for `space`.
             VectorLegSkipped: the embedding service is down, busy, too slow, or refuses.
         """
         ...
@@ -31,7 +33,7 @@ class PassageStore(Protocol):
     async def by_vector(
         self, vector: QueryVector, space: Space, visible: Visibility, scan: Scan
     ) -> list[Candidate]:
-        """The nearest chunks by cosine similarity. Raises VectorLegSkipped when the space is gone."""
+        """The nearest chunks by cosine similarity. Raises SpaceOutdated when the space is gone."""
         ...
 
     async def by_keywords(self, text: str, visible: Visibility, scan: Scan) -> list[Candidate]:

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from kbmesh.errors import Unavailable
+from kbmesh.http import HttpSettings
 from kbmesh.messaging import KafkaSettings
 from kbmesh.postgres import Pool, PostgresSettings
 from services.ingest.adapters.directory import DirectoryStore
@@ -21,7 +22,7 @@ from services.ingest.adapters.postgres import PostgresStorageKeys
 from services.ingest.bootstrap import bootstrap
 from services.ingest.handlers.orphans import OrphanCollector, OrphanPolicy
 from services.ingest.ports import Known
-from services.ingest.settings import HttpSettings, IngestSettings, Role, StoreSettings
+from services.ingest.settings import IngestSettings, Role, StoreSettings
 from tests.support.documents import upload
 from tests.support.gateway import AUTH, stored_files
 

@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
+from kbmesh.http import HttpSettings
 from kbmesh.messaging import KafkaSettings
 from kbmesh.postgres import Pool, PostgresSettings
 from services.ingest.adapters.endpoints import HttpEndpoints
@@ -15,7 +16,7 @@ from services.ingest.bootstrap import bootstrap
 from services.ingest.domain.webhooks import EventStatus
 from services.ingest.entrypoints.http import Gateway
 from services.ingest.handlers.delivering import DeliveryPolicy, WebhookSender
-from services.ingest.settings import HttpSettings, IngestSettings, Role, StoreSettings, WebhooksSettings
+from services.ingest.settings import IngestSettings, Role, StoreSettings, WebhooksSettings
 from tests.support.consuming import eventually, running
 from tests.support.gateway import ALICE, AUTH, BOB, TEAM, bearer, make_gateway
 from tests.support.webhooks import (

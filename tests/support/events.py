@@ -9,10 +9,10 @@ from typing import Any
 
 import httpx
 
+from kbmesh.http import HttpSettings, serve_http
 from kbmesh.messaging import Topics
 from kbmesh.postgres import PostgresSettings
 from services.ingest.adapters.postgres import listen_for_documents
-from services.ingest.adapters.uvicorn import serve_http
 from services.ingest.entrypoints.http import Gateway, create_app
 from services.ingest.handlers.watching import Watches, WatchLimits
 from tests.support.gateway import ALICE, bearer
@@ -82,7 +82,7 @@ class Server:
 @asynccontextmanager
 async def serving(gateway: Gateway) -> AsyncIterator[Server]:
     async with (
-        serve_http(create_app(gateway), "127.0.0.1", 0, 5) as port,
+        serve_http(create_app(gateway), HttpSettings(stop_grace_s=5)) as port,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=bearer(ALICE), timeout=10) as http,
     ):
         try:

@@ -17,6 +17,7 @@ from kbmesh.postgres import Pool, transaction
 from kbmesh.provenance import DOCUMENT_CHUNK, Tier
 from services.embedder.domain.spaces import Space
 from services.search.domain.retrieval import QueryVector, VectorLegSkipped
+from services.search.domain.retrieval import Space as SearchedSpace
 from tests.support.vectors import open_space
 
 DIMENSIONS: Final = 4
@@ -132,13 +133,12 @@ class FakeEmbedder:
     """Port QueryEmbedder: the vector of a question is looked up, all others get the first axis."""
 
     vectors: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    space_id: str = SPACE.id
     failure: VectorLegSkipped | None = None
 
-    async def embed(self, text: str, *, timeout_s: float) -> QueryVector:
+    async def embed(self, text: str, space: SearchedSpace, *, timeout_s: float) -> QueryVector:
         if self.failure is not None:
             raise self.failure
-        return QueryVector(tuple(self.vectors.get(text, (1.0, *[0.0] * (DIMENSIONS - 1)))), self.space_id)
+        return QueryVector(tuple(self.vectors.get(text, (1.0, *[0.0] * (DIMENSIONS - 1)))), space.id)
 
 
 def user() -> Principal:

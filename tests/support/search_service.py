@@ -19,6 +19,7 @@ from pydantic import SecretStr
 
 from kbmesh.auth import AuthMode, AuthSettings
 from kbmesh.embedding.v1 import embedding_pb2, embedding_pb2_grpc
+from kbmesh.errors import NotFound
 from kbmesh.postgres import PostgresSettings
 from kbmesh.rpc import ChannelSettings, GrpcServer, GrpcSettings, serve
 from kbmesh.rpc.status import reason
@@ -68,14 +69,20 @@ class Client:
 
 @dataclass
 class EmbeddingStub(embedding_pb2_grpc.EmbeddingServiceServicer):
-    """Answers every text with the first axis, for callers with a valid token."""
+    """Answers every text with the vector of the space, for callers with a valid token."""
 
+    vectors: dict[str, list[float]] = field(default_factory=lambda: {SPACE.id: [1, 0, 0, 0]})
     requests: list[embedding_pb2.EmbedRequest] = field(default_factory=list)
 
     async def Embed(self, request: embedding_pb2.EmbedRequest, context: Any) -> embedding_pb2.EmbedResponse:
         self.requests.append(request)
+        if request.space_id not in self.vectors:
+            raise NotFound("no such space")
+        values = self.vectors[request.space_id]
         return embedding_pb2.EmbedResponse(
-            embeddings=[embedding_pb2.Embedding(values=[1, 0, 0, 0])], space_id=SPACE.id, dimensions=4
+            embeddings=[embedding_pb2.Embedding(values=values)],
+            space_id=request.space_id,
+            dimensions=len(values),
         )
 
 

@@ -27,6 +27,9 @@ class OneSpace:
             raise NotFound("no such space")
         return self._space
 
+    def known(self) -> list[Space]:
+        return [self._space]
+
     def inactive(self) -> list[Space]:
         return []
 

@@ -11,10 +11,10 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
+from kbmesh.http import HttpSettings, serve_http
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
 from services.ingest.adapters.directory import DirectoryStore
-from services.ingest.adapters.uvicorn import serve_http
 from services.ingest.entrypoints.http import create_app
 from tests.support.documents import drafts, extract, upload
 from tests.support.gateway import ALICE, BOB, bearer, make_gateway, stored_files
@@ -101,7 +101,7 @@ async def test_a_client_that_goes_away_frees_the_object(pool: Pool, store_dir: P
     store = StalledStore(store_dir)
     app = create_app(replace(make_gateway(pool, store_dir, Topics("kbmesh")), store=store))
     async with (
-        serve_http(app, "127.0.0.1", 0, 5) as port,
+        serve_http(app, HttpSettings(stop_grace_s=5)) as port,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=bearer(ALICE)) as client,
     ):
         kb = (await client.post("/knowledge-bases", json={"name": "Finance"})).json()["id"]

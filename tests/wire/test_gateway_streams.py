@@ -14,6 +14,7 @@ import pytest
 
 from kbmesh.auth import Authenticator, Principal
 from kbmesh.errors import Unavailable
+from kbmesh.http import HttpSettings
 from kbmesh.messaging import KafkaSettings
 from kbmesh.postgres import Pool, PostgresSettings
 from services.ingest.adapters.postgres import PostgresDocuments
@@ -21,7 +22,7 @@ from services.ingest.bootstrap import bootstrap
 from services.ingest.domain.models import Document
 from services.ingest.entrypoints.http import Gateway
 from services.ingest.handlers.watching import Alive, Complete, Watches, follow
-from services.ingest.settings import HttpSettings, IngestSettings, Role, StoreSettings
+from services.ingest.settings import IngestSettings, Role, StoreSettings
 from tests.support.events import LIMITS, TOPICS, Server, Stream, listening, serving
 from tests.support.gateway import ALICE, AUTH, BOB, SECRET, bearer, make_gateway
 

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -14,6 +14,8 @@ from services.embedder.ports import Models, SpaceDirectory, VectorStore
 
 MAX_TEXTS: Final = 32
 MAX_TEXT_BYTES: Final = 32 * 1024
+MAX_MANY: Final = 2048
+"""As many as OpenAI takes."""
 
 
 async def embed_texts(texts: Sequence[str], input_type: InputType, *, space: Space, models: Models) -> Encoded:
@@ -36,6 +38,47 @@ def check_texts(texts: Sequence[str], *, most: int) -> None:
             raise InvalidArgument(f"text {position} is empty", code="empty_text")
         if len(text.encode()) > MAX_TEXT_BYTES:
             raise InvalidArgument(f"text {position} is over {MAX_TEXT_BYTES} bytes", code="text_too_long")
+
+
+async def embed_many(
+    texts: Sequence[str], input_type: InputType, *, space: Space, models: Models
+) -> AsyncIterator[Encoded]:
+    """As `embed_texts`, of up to 2048 texts, 32 after 32: others that wait get their turn in between."""
+    check_texts(texts, most=MAX_MANY)
+    for start in range(0, len(texts), MAX_TEXTS):
+        part = texts[start : start + MAX_TEXTS]
+        yield await encode(part, input_type, Lane.CALLER, space=space, models=models)
+
+
+async def find_model(name: str, dimensions: int | None, *, spaces: SpaceDirectory, models: Models) -> Space:
+    """What `name` stands for, a model or the id of a space, at so many dimensions; None: all that it has.
+
+    Raises:
+        NotFound: neither is there, or the model of the space is not configured.
+        InvalidArgument: it has fewer dimensions.
+    """
+    space = Space(name, models[name].dimensions) if name in models else await _find_space(name, spaces)
+    if space is None or space.model not in models:
+        raise NotFound(f"there is no model or embedding space {name!r}", code="model_not_found")
+    if dimensions is not None and dimensions > space.dimensions:
+        raise InvalidArgument(f"{name} has {space.dimensions} dimensions", code="bad_dimensions")
+    return replace(space, dimensions=dimensions or space.dimensions)
+
+
+def list_models(*, spaces: SpaceDirectory, models: Models) -> dict[str, int]:
+    """What `find_model` finds, and its dimensions."""
+    of_models = {name: model.dimensions for name, model in models.items()}
+    of_spaces = {space.id: space.dimensions for space in spaces.known() if space.model in models}
+    return of_spaces | of_models
+
+
+async def _find_space(name: str, spaces: SpaceDirectory) -> Space | None:
+    if not name:
+        return None
+    try:
+        return await spaces.find(name)
+    except NotFound:
+        return None
 
 
 async def embed_chunks(
@@ -86,6 +129,16 @@ async def encode(
     vectors = cut(encoded.vectors, space.dimensions)
     check_vectors(vectors, dimensions=space.dimensions)
     return replace(encoded, vectors=vectors)
+
+
+def _check_texts(texts: Sequence[str], *, at_most: int) -> None:
+    if not 1 <= len(texts) <= at_most:
+        raise InvalidArgument(f"send 1 to {at_most} texts, not {len(texts)}", code="bad_text_count")
+    for position, text in enumerate(texts):
+        if not text.strip():
+            raise InvalidArgument(f"text {position} is empty", code="empty_text")
+        if len(text.encode()) > MAX_TEXT_BYTES:
+            raise InvalidArgument(f"text {position} is over {MAX_TEXT_BYTES} bytes", code="text_too_long")
 
 
 async def give_up(source: Source, *, store: VectorStore) -> None:

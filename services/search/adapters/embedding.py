@@ -4,7 +4,7 @@ import grpc
 
 from kbmesh.embedding.v1 import embedding_pb2, embedding_pb2_grpc
 from kbmesh.rpc import forwarded_metadata
-from services.search.domain.retrieval import QueryVector, VectorLegSkipped
+from services.search.domain.retrieval import QueryVector, Space, SpaceOutdated, VectorLegSkipped
 
 MIN_TIMEOUT_S: Final = 0.001
 
@@ -16,8 +16,10 @@ class GrpcQueryEmbedder:
         self._stub = embedding_pb2_grpc.EmbeddingServiceStub(channel)
         self._timeout_s = timeout_s
 
-    async def embed(self, text: str, *, timeout_s: float) -> QueryVector:
-        request = embedding_pb2.EmbedRequest(texts=[text], input_type=embedding_pb2.INPUT_TYPE_QUERY)
+    async def embed(self, text: str, space: Space, *, timeout_s: float) -> QueryVector:
+        request = embedding_pb2.EmbedRequest(
+            texts=[text], input_type=embedding_pb2.INPUT_TYPE_QUERY, space_id=space.id
+        )
         try:
             response = await self._stub.Embed(
                 request,
@@ -26,6 +28,10 @@ class GrpcQueryEmbedder:
                 wait_for_ready=False,
             )
         except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.NOT_FOUND:
+                raise SpaceOutdated(
+                    f"the embedding service does not encode for space {space.id!r}", code="space_mismatch"
+                ) from error
             raise VectorLegSkipped(
                 f"the embedding service does not answer ({error.code().name})", code="embedding_unavailable"
             ) from error

@@ -12,7 +12,7 @@ from kbmesh.provenance import Category, Tier
 from services.search.adapters import statements
 from services.search.domain.passages import Citation, Passage
 from services.search.domain.ranking import Candidate
-from services.search.domain.retrieval import CANDIDATES, QueryVector, Scan, Space, VectorLegSkipped, Visibility
+from services.search.domain.retrieval import CANDIDATES, QueryVector, Scan, Space, SpaceOutdated, Visibility
 
 SERVER_SETTINGS: Final = {
     "application_name": "kbmesh-search",
@@ -103,8 +103,8 @@ def _caller(visible: Visibility) -> tuple[UUID, list[UUID], list[UUID] | None]:
     return visible.sub, list(visible.teams), None if visible.kb_ids is None else list(visible.kb_ids)
 
 
-def _gone(space: Space) -> VectorLegSkipped:
-    return VectorLegSkipped(f"the vectors of space {space.id!r} are gone", code="space_gone")
+def _gone(space: Space) -> SpaceOutdated:
+    return SpaceOutdated(f"the vectors of space {space.id!r} are gone", code="space_gone")
 
 
 def _candidate(row: asyncpg.Record) -> Candidate:

@@ -20,23 +20,26 @@ COUNT_CHUNKS: Final = f"""
 SELECT count(*) FROM (SELECT FROM chunks WHERE live AND kb_id = ANY({VISIBLE_BASES}) LIMIT $4) AS seen
 """
 
+# Chunks stand before the vectors, so that a statement, new or cached, locks them in that order: dropping a space
+# locks both for itself, and the other order would meet it in a deadlock.
+
 # $4: the vector, $5: how many. Ordered by an expression that no index has, so that none can be used for it.
 NEAREST_EXACT: Final = f"""
-WITH nearest AS MATERIALIZED (
+SELECT id, 1 - distance AS similarity, tier, valid_until
+FROM chunks JOIN (
     SELECT chunk_id, embedding <=> $4 AS distance FROM "{{table}}" WHERE {VISIBLE}
     ORDER BY embedding <=> $4, chunk_id LIMIT $5)
-SELECT id, 1 - distance AS similarity, tier, valid_until
-FROM nearest JOIN chunks ON id = chunk_id
+    AS nearest ON id = chunk_id
 """
 
 # The same for the HNSW index, $6: how many to take from it. It orders by half precision and, scanning
 # iteratively, only roughly; what it gives is ordered again by the vectors themselves.
 NEAREST_BY_INDEX: Final = f"""
-WITH roughly AS MATERIALIZED (
+SELECT id, 1 - distance AS similarity, tier, valid_until
+FROM chunks JOIN (
     SELECT chunk_id, embedding <=> $4 AS distance FROM "{{table}}" WHERE {VISIBLE}
     ORDER BY embedding::halfvec({{dimensions}}) <=> $4::halfvec({{dimensions}}) LIMIT $6)
-SELECT id, 1 - distance AS similarity, tier, valid_until
-FROM roughly JOIN chunks ON id = chunk_id
+    AS roughly ON id = chunk_id
 ORDER BY distance, id LIMIT $5
 """
 # Without this the planner may sort all that is visible instead, which is what the index is there to avoid.

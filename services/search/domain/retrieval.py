@@ -60,6 +60,10 @@ class VectorLegSkipped(KbmeshError):
     default_code = "vector_leg_skipped"
 
 
+class SpaceOutdated(VectorLegSkipped):
+    """The space is not searched any more, or not by this embedder; another one may be the active one by now."""
+
+
 def check_comparable(vector: QueryVector, space: Space) -> None:
     """
     Raises:
@@ -67,7 +71,7 @@ def check_comparable(vector: QueryVector, space: Space) -> None:
     """
     if vector.space_id != space.id or len(vector.values) != space.dimensions:
         raise VectorLegSkipped(
-            f"the embedding service encodes for {vector.space_id!r}, the active space is {space.id!r}",
+            f"the embedding service encoded for {vector.space_id!r} when asked for {space.id!r}",
             code="space_mismatch",
         )
     if not 0 < sum(value * value for value in vector.values) < math.inf:

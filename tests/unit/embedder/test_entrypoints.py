@@ -56,12 +56,14 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
         "KAFKA__BOOTSTRAP_SERVERS": "localhost:9092",
         "AUTH__MODE": "off",
         "GRPC__PORT": "6000",
+        "HTTP__HOST": "::1",
         "THREADS": "3",
     }.items():
         monkeypatch.setenv(f"KBMESH_EMBEDDER_{name}", value)
     settings = EmbedderSettings()
     assert (settings.grpc.port, settings.threads, settings.device) == (6000, 3, "auto")
     assert settings.grpc.max_deadline_s == 120
+    assert (settings.http.host, settings.http.port) == ("::1", 8082)
     assert (settings.model.name, settings.model.folder) == ("all-MiniLM-L6-v2", bundled_model_path())
 
     monkeypatch.setenv("KBMESH_EMBEDDER_MODEL__PATH", "/models/bge-small-en")

@@ -8,7 +8,7 @@ from kbmesh.errors import InvalidArgument, NotFound
 from services.embedder.domain.chunks import PendingChunk, ReadyChunks, Source, Stored
 from services.embedder.domain.encoding import BadVector, Encoded, InputType, Lane, Vectors
 from services.embedder.domain.spaces import Space
-from services.embedder.handlers import embed_chunks, embed_texts, give_up
+from services.embedder.handlers import embed_chunks, embed_texts, find_model, give_up, list_models
 from tests.support.vectors import OneSpace
 
 
@@ -117,3 +117,12 @@ async def test_a_space_of_a_model_that_is_not_configured_cannot_be_encoded_for()
     with pytest.raises(NotFound) as refused:
         await embed_texts(["text"], InputType.QUERY, space=Space("other", 2), models={"fixed": FixedEncoder(1, 0)})
     assert refused.value.code == "model_not_configured"
+
+
+async def test_a_space_of_a_model_that_is_not_configured_is_neither_found_nor_listed() -> None:
+    spaces, models = OneSpace(Space("other", 2)), {SPACE.model: FixedEncoder(1, 0)}
+
+    with pytest.raises(NotFound):
+        await find_model("other_2", None, spaces=spaces, models=models)
+
+    assert list_models(spaces=spaces, models=models) == {SPACE.model: 2}

@@ -19,13 +19,14 @@ from services.search.domain.retrieval import (
     QueryVector,
     Scan,
     Space,
+    SpaceOutdated,
     VectorLegSkipped,
     Visibility,
 )
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SPACE = Space("mini_2", "vectors_mini_2", 2)
-VECTOR = QueryVector((0.6, 0.8), SPACE.id)
+OLD_SPACE = Space("old_2", "vectors_old_2", 2)
 BY_VECTOR, BY_KEYWORD = uuid4(), uuid4()
 
 
@@ -39,13 +40,18 @@ class FakeStore:
     space: Space | None = SPACE
     newer_space: Space | None = SPACE
     visible_chunks: int = 1
+    gone_space: Space | None = None
+    """The one that has no table any more."""
     gone_at_first: int = 0
     """How many readings of passages miss one."""
     keywords_failure: Unavailable | None = None
     scans: list[Scan] = field(default_factory=list)
+    searched: list[str] = field(default_factory=list)
+    fresh_looks: int = 0
     keyword_searches: int = 0
 
     async def active_space(self, *, cached: bool = True) -> Space | None:
+        self.fresh_looks += not cached
         return self.space if cached else self.newer_space
 
     async def count_chunks(self, visible: Visibility, *, at_most: int) -> int:
@@ -55,6 +61,10 @@ class FakeStore:
         self, vector: QueryVector, space: Space, visible: Visibility, scan: Scan
     ) -> list[Candidate]:
         self.scans.append(scan)
+        self.searched.append(space.id)
+        assert vector.space_id == space.id
+        if space == self.gone_space:
+            raise SpaceOutdated("no such table", code="space_gone")
         return [Candidate(BY_VECTOR, 0.9, Tier.CUSTOMER_FACT)]
 
     async def by_keywords(self, text: str, visible: Visibility, scan: Scan) -> list[Candidate]:
@@ -73,24 +83,29 @@ class FakeStore:
 
 @dataclass
 class FakeEmbedder:
-    answer: QueryVector = VECTOR
+    answer: QueryVector | None = None
+    """None: a good one for the space that is asked for."""
+    knows: frozenset[str] | None = None
+    """None: every space."""
     failure: VectorLegSkipped | None = None
     hangs: bool = False
-    calls: int = 0
+    asked: list[str] = field(default_factory=list)
     timeout_s: float = 0
     cancelled: bool = False
 
-    async def embed(self, text: str, *, timeout_s: float) -> QueryVector:
-        self.calls += 1
+    async def embed(self, text: str, space: Space, *, timeout_s: float) -> QueryVector:
+        self.asked.append(space.id)
         self.timeout_s = timeout_s
         if self.failure is not None:
             raise self.failure
+        if self.knows is not None and space.id not in self.knows:
+            raise SpaceOutdated("no such space", code="space_mismatch")
         if self.hangs:
             try:
                 await asyncio.Event().wait()
             finally:
                 self.cancelled = True
-        return self.answer
+        return self.answer or QueryVector((0.6, 0.8), space.id)
 
 
 async def search(
@@ -138,18 +153,56 @@ async def test_without_a_vector_keywords_answer_alone_and_the_answer_says_so(cod
     assert answer.degraded_reason == f"{code}: down"
 
 
-async def test_vectors_of_two_spaces_are_never_compared() -> None:
-    answer = await search(embedder=FakeEmbedder(QueryVector((0.6, 0.8), "other_2")))
+async def test_the_question_is_encoded_for_the_space_that_is_searched() -> None:
+    store, embedder = FakeStore(newer_space=OLD_SPACE), FakeEmbedder()
 
-    assert ids(answer) == [BY_KEYWORD]
-    assert answer.degraded_reason.startswith("space_mismatch")
+    answer = await search(store, embedder)
+
+    assert answer.degraded_reason == ""
+    assert (embedder.asked, store.searched, store.fresh_looks) == ([SPACE.id], [SPACE.id], 0)
 
 
-async def test_a_space_that_has_just_become_active_is_followed_at_once() -> None:
-    answer = await search(FakeStore(space=Space("old_2", "vectors_old_2", 2)))
+@pytest.mark.parametrize(
+    "answer", [QueryVector((0.6, 0.8), "other_2"), QueryVector((1, 0, 0), SPACE.id)], ids=["space", "dimensions"]
+)
+async def test_vectors_of_two_spaces_are_never_compared(answer: QueryVector) -> None:
+    store = FakeStore()
+
+    found = await search(store, FakeEmbedder(answer))
+
+    assert ids(found) == [BY_KEYWORD]
+    assert found.degraded_reason.startswith("space_mismatch")
+    assert not store.searched
+
+
+@pytest.mark.parametrize(
+    ("knows", "gone"),
+    [(frozenset({SPACE.id}), None), (None, OLD_SPACE)],
+    ids=["the embedder has dropped it", "its table is gone"],
+)
+async def test_a_space_that_is_gone_is_left_for_the_one_that_became_active(
+    knows: frozenset[str] | None, gone: Space | None
+) -> None:
+    store = FakeStore(space=OLD_SPACE, gone_space=gone, gone_at_first=1)
+    embedder = FakeEmbedder(knows=knows)
+
+    answer = await search(store, embedder)
 
     assert ids(answer) == [BY_VECTOR, BY_KEYWORD]
     assert answer.degraded_reason == ""
+    assert embedder.asked == [OLD_SPACE.id, SPACE.id]
+    assert store.searched[-2:] == [SPACE.id, SPACE.id]
+
+
+@pytest.mark.parametrize("newer", [SPACE, OLD_SPACE, None], ids=["the same", "another one", "none"])
+async def test_a_space_that_cannot_be_encoded_for_is_followed_once(newer: Space | None) -> None:
+    embedder = FakeEmbedder(knows=frozenset())
+
+    answer = await search(FakeStore(newer_space=newer), embedder)
+
+    assert ids(answer) == [BY_KEYWORD]
+    assert answer.degraded_reason.startswith("no_active_space" if newer is None else "space_mismatch")
+    assert embedder.asked == ([SPACE.id, OLD_SPACE.id] if newer == OLD_SPACE else [SPACE.id])
 
 
 async def test_before_anything_is_embedded_keywords_answer_alone() -> None:
@@ -174,7 +227,7 @@ async def test_a_swap_between_the_statements_is_searched_again_with_the_same_vec
     answer = await search(store, embedder)
 
     assert ids(answer) == [BY_VECTOR, BY_KEYWORD]
-    assert (store.keyword_searches, embedder.calls) == (2, 1)
+    assert (store.keyword_searches, embedder.asked) == (2, [SPACE.id])
 
 
 async def test_endless_swaps_end_in_what_is_there() -> None:
@@ -194,7 +247,7 @@ async def test_a_database_that_is_down_is_no_degraded_answer() -> None:
 async def test_a_cancelled_search_leaves_nothing_running() -> None:
     embedder = FakeEmbedder(hangs=True)
     task = asyncio.create_task(search(embedder=embedder))
-    while not embedder.calls:
+    while not embedder.asked:
         await asyncio.sleep(0)
 
     task.cancel()

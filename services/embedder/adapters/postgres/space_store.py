@@ -130,8 +130,10 @@ class PostgresSpaceStore:
             state = await _known(conn, space_id)
             if state.status is SpaceStatus.ACTIVE:
                 raise PreconditionFailed(f"{space_id} is the active space", code="space_is_active")
-            # The table refers to chunks, so that this locks those, too: searches would queue behind a long wait.
+            # The table refers to chunks, so that dropping it locks those, too: first, as searches do, and without
+            # a long wait, for new searches queue behind it.
             await conn.execute("SET LOCAL lock_timeout = '500ms'")
+            await conn.execute("LOCK TABLE chunks IN ACCESS EXCLUSIVE MODE")
             await conn.execute(f"DROP TABLE {state.space.table}")
             await conn.execute("DELETE FROM embedding_spaces WHERE id = $1", space_id, timeout=COUNT_TIMEOUT_S)
         return state

@@ -51,6 +51,9 @@ class PostgresSpaces:
             return space
         raise NotFound(f"there is no embedding space {space_id or 'that is active'}", code="space_not_found")
 
+    def known(self) -> list[Space]:
+        return list(self._by_id.values())
+
     def inactive(self) -> list[Space]:
         return [space for space in self._by_id.values() if space != self._active]
 

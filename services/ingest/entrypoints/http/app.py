@@ -3,10 +3,9 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from fastapi import FastAPI
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kbmesh.auth import Authenticator
-from kbmesh.observability import tracing
+from kbmesh.http import Tracing
 from services.ingest.entrypoints.http import (
     channels,
     compat,
@@ -82,18 +81,3 @@ def create_app(gateway: Gateway, *, health_only: bool = False) -> FastAPI:
     problems.install(app)
     app.add_middleware(Tracing)
     return app
-
-
-class Tracing:
-    """A span around each request, in the caller's trace if it names one."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        with tracing.serving(headers, f"{scope['method']} {scope['path']}"):
-            await self._app(scope, receive, send)

@@ -12,30 +12,17 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from kbmesh import errors
+from kbmesh.http import headers_of, status_of
 from kbmesh.observability import tracing
 from services.ingest.entrypoints.http import examples
 
 log = structlog.get_logger(__name__)
 
-STATUSES: Final[dict[type[errors.KbmeshError], int]] = {
-    errors.InvalidArgument: 400,
-    errors.Unauthenticated: 401,
-    errors.PermissionDenied: 403,
-    errors.NotFound: 404,
-    errors.DeadlineExceeded: 408,
-    errors.Conflict: 409,
-    errors.PreconditionFailed: 412,
-    errors.TooLarge: 413,
-    errors.UnsupportedType: 415,
-    errors.ResourceExhausted: 429,
-    errors.Unavailable: 503,
-}
 TYPES: Final = {
     code: f"https://kbmesh.dev/problems/{code.replace('_', '-')}"
     for code in ("knowledge_bases_disabled", "knowledge_base_unavailable")
 }
 """Problems that a page shows in a way of its own; all others are told apart by their code."""
-RETRY_AFTER_S: Final = "5"
 
 
 class Problem(BaseModel):
@@ -64,8 +51,7 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def problem_of(error: errors.KbmeshError) -> Problem:
-    status = next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), 500)
-    return _problem(status, error.code, error.detail)
+    return _problem(status_of(error), error.code, error.detail)
 
 
 def install(app: FastAPI) -> None:
@@ -126,14 +112,9 @@ def _problem(status: int, code: str, detail: str, fields: list[dict[str, Any]] |
 
 
 def _answer(problem: Problem, headers: dict[str, str] | None = None) -> JSONResponse:
-    headers = headers or {}
-    if problem.status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
-    if problem.status in {429, 503}:
-        headers["Retry-After"] = RETRY_AFTER_S
     return JSONResponse(
         problem.model_dump(exclude_none=True),
         problem.status,
-        headers=headers,
+        headers={**(headers or {}), **headers_of(problem.status)},
         media_type="application/problem+json",
     )
