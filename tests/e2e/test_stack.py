@@ -1,79 +1,18 @@
 """The whole stack as its users meet it: HTTP in, gRPC out, and processes that are killed in between."""
 
 import asyncio
-import json
 import os
 import signal
-import tempfile
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import asyncpg
 import httpx
 import pytest
-import pytest_asyncio
 from fpdf import FPDF
 
-from deploy.embedded.stack import StackAddresses, StackOptions, running_stack
-from kbmesh.rpc import ChannelSettings, open_channel
-from kbmesh.search.v1.search_pb2 import KbSearchRequest, Passage
-from kbmesh.search.v1.search_pb2_grpc import SearchServiceStub
+from tests.e2e.conftest import World
 from tests.support.documents import receipt
 
-if TYPE_CHECKING:
-    from kbmesh.search.v1.search_pb2_grpc import SearchServiceAsyncStub
-
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
-
-SETTLED = {"ready", "empty", "failed"}
-
-
-@dataclass(frozen=True)
-class World:
-    addresses: StackAddresses
-    http: httpx.AsyncClient
-    search: "SearchServiceAsyncStub"
-
-    async def create_kb(self) -> str:
-        answer = await self.http.post("/knowledge-bases", json={"name": "Tests"})
-        return str(answer.json()["id"])
-
-    async def upload(self, kb: str, name: str, data: bytes, **params: str) -> str:
-        answer = await self.http.post(
-            f"/knowledge-bases/{kb}/documents", params={"filename": name, **params}, content=data
-        )
-        assert answer.status_code == 202, answer.text
-        return answer.headers["location"]
-
-    async def settled(self, location: str) -> dict[str, object]:
-        async with asyncio.timeout(120):
-            while True:
-                document: dict[str, object] = (await self.http.get(location)).json()
-                if document["status"] in SETTLED:
-                    return document
-                await asyncio.sleep(0.05)
-
-    async def ask(self, kb: str, query: str) -> list[Passage]:
-        answer = await self.search.KbSearch(KbSearchRequest(query=query, kb_ids=[kb]), timeout=30)
-        assert not answer.degraded, answer.degraded_reason
-        return list(answer.passages)
-
-    def pid(self, service: str) -> int:
-        pid_file = self.addresses.data_dir / "run" / f"{service}.pid"
-        return int(json.loads(pid_file.read_text())["pid"])
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def world() -> AsyncIterator[World]:
-    with tempfile.TemporaryDirectory(prefix="kbmesh-e2e-") as directory:
-        async with (
-            running_stack(StackOptions.throwaway(Path(directory))) as addresses,
-            httpx.AsyncClient(base_url=addresses.http_url, timeout=30, trust_env=False) as http,
-            open_channel(ChannelSettings(target=addresses.search)) as channel,
-        ):
-            yield World(addresses, http, SearchServiceStub(channel))
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
 
 
 def pdf(*pages: str) -> bytes:
