@@ -69,7 +69,11 @@ async def bootstrap(settings: EmbedderSettings) -> AsyncIterator[GrpcServer]:
 
 async def _open_models(settings: EmbedderSettings, stack: AsyncExitStack) -> Models:
     queue = await stack.enter_async_context(
-        EncodeQueue(slice_size=settings.slice_size, max_waiting_texts=settings.max_waiting_texts).running()
+        EncodeQueue(
+            slice_size=settings.slice_size,
+            slice_tokens=settings.slice_tokens,
+            max_waiting_texts=settings.max_waiting_texts,
+        ).running()
     )
     models: dict[str, TextEncoder] = {}
     for one in settings.models:

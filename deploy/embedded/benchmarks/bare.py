@@ -11,7 +11,7 @@ from multiprocessing import get_context
 from typing import ParamSpec, TypeVar
 
 from deploy.embedded.benchmarks.report import quiet_logs
-from deploy.embedded.benchmarks.throughput import SLICE, encode_all
+from deploy.embedded.benchmarks.throughput import SLICE, SLICE_TOKENS, encode_all
 from deploy.embedded.stack import ENCODER_MEMORY
 from kbmesh.models import bundled_model_path
 from services.embedder.adapters.torch import TorchEncoder
@@ -87,4 +87,4 @@ def _queries(text: str, count: int) -> list[float]:
 
 def _slice() -> float:
     encoder = _encoder()
-    return _encode(["word " * encoder.max_tokens] * SLICE)
+    return _encode(["word " * encoder.max_tokens] * min(SLICE, max(1, SLICE_TOKENS // encoder.max_tokens)))

@@ -17,6 +17,7 @@ from deploy.embedded.benchmarks.prose import make_texts
 from deploy.embedded.benchmarks.report import log, report, report_ratio
 from deploy.embedded.benchmarks.throughput import (
     SLICE,
+    SLICE_TOKENS,
     encode_all,
     kept_share,
     matrix_flops_per_s,
@@ -45,6 +46,7 @@ def measure(
     device: Device,
     model: str,
     slice_size: int = SLICE,
+    slice_tokens: int = SLICE_TOKENS,
     prefix: str = "",
 ) -> None:
     """
@@ -60,9 +62,9 @@ def measure(
     fractions: list[float] = []
     cosine = 1.0
     for number in range(rounds + 1):
-        matrix = matrix_flops_per_s(folder, device, encoder.precision, slice_size)
+        matrix = matrix_flops_per_s(folder, device, encoder.precision, slice_tokens)
         started = time.perf_counter()
-        vectors = encode_all(encoder, texts, slice_size)
+        vectors = encode_all(encoder, texts, slice_size, slice_tokens)
         seconds = time.perf_counter() - started
         started = time.perf_counter()
         expected: Vectors = baseline.encode(texts, batch_size=BATCH, show_progress_bar=False)
@@ -79,14 +81,14 @@ def measure(
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
         "threads": torch.get_num_threads(),
         "precision": encoder.precision,
-        "slice": slice_size,
+        "slice": [slice_size, slice_tokens],
         "texts": len(texts),
         "tokens": [min(lengths), round(statistics.mean(lengths)), max(lengths)],
     }
     report(f"{prefix}encode_chunks_per_s", statistics.median(ours), **figures)
     report(f"{prefix}sentence_transformers_chunks_per_s", statistics.median(theirs), **figures | {"slice": BATCH})
     report_ratio(f"{prefix}encode_vs_sentence_transformers", ours, theirs, min_cosine=round(cosine, 6), **figures)
-    report(f"{prefix}encode_tokens_kept", kept_share(tokens, slice_size), **figures)
+    report(f"{prefix}encode_tokens_kept", kept_share(tokens, slice_size, slice_tokens), **figures)
     report(f"{prefix}encode_fraction_of_matrix_rate", statistics.median(fractions), gflops=flops / 1e9, **figures)
 
 

@@ -20,7 +20,8 @@ from kbmesh.models import BUNDLED_MODEL, bundled_model_path
 
 TEXTS: Final = 4096
 ROUNDS: Final = 5
-SLICES: Final = (8, 32, 128)
+SLICES: Final = ((8, 1024), (32, 16_384), (128, 65_536))
+"""Texts and tokens."""
 QWEN: Final = Qwen3Config(
     vocab_size=151_669,
     hidden_size=1024,
@@ -45,7 +46,7 @@ def bench(*, quick: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="kbmesh-bench-") as directory:
         shaped = make_model(Path(directory), QWEN)
         for model, folder in ((BUNDLED_MODEL, bundled_model_path()), ("Qwen3-Embedding-0.6B, random", shaped)):
-            for size in SLICES:
+            for size, tokens in SLICES:
                 measure(
                     folder,
                     texts,
@@ -53,6 +54,7 @@ def bench(*, quick: bool) -> None:
                     device="cuda",
                     model=model,
                     slice_size=size,
+                    slice_tokens=tokens,
                     prefix="gpu_",
                 )
 

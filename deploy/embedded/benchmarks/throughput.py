@@ -14,21 +14,25 @@ from services.embedder.ports import Encoder
 from services.embedder.settings import EmbedderSettings
 
 SLICE: Final[int] = EmbedderSettings.model_fields["slice_size"].default
+SLICE_TOKENS: Final[int] = EmbedderSettings.model_fields["slice_tokens"].default
 MATRIX_S: Final = 0.3
 
 
-def encode_all(encoder: Encoder, texts: Sequence[str], slice_size: int = SLICE) -> Vectors:
+def encode_all(
+    encoder: Encoder, texts: Sequence[str], slice_size: int = SLICE, slice_tokens: int = SLICE_TOKENS
+) -> Vectors:
     """As the embedder does it with texts that it has all at once: sorted by length, slice after slice."""
     tokens = encoder.tokenize(texts, InputType.DOCUMENT)
     vectors = np.empty((len(texts), encoder.dimensions), np.float32)
-    for indices in shortest_first(tokens, slice_size):
+    for indices in shortest_first(tokens, slice_size, slice_tokens):
         vectors[indices] = encoder.encode([tokens[index] for index in indices])
     return vectors
 
 
-def kept_share(tokens: list[Tokens], slice_size: int) -> float:
+def kept_share(tokens: list[Tokens], slice_size: int, slice_tokens: int) -> float:
     """Of the tokens that are computed, those that are no padding."""
-    slices = [[len(tokens[index]) for index in indices] for indices in shortest_first(tokens, slice_size)]
+    indices_of = shortest_first(tokens, slice_size, slice_tokens)
+    slices = [[len(tokens[index]) for index in indices] for indices in indices_of]
     return sum(map(sum, slices)) / sum(len(lengths) * max(lengths) for lengths in slices)
 
 
@@ -46,11 +50,11 @@ def useful_flops(folder: Path, tokens: Sequence[Tokens]) -> float:
     return float(sum(2 * weights * len(text) + 4 * attention * len(text) ** 2 for text in tokens))
 
 
-def matrix_flops_per_s(folder: Path, device: str, precision: str, slice_size: int) -> float:
-    """What one plain product of the size of the model's largest reaches, for texts of 256 tokens."""
+def matrix_flops_per_s(folder: Path, device: str, precision: str, rows: int) -> float:
+    """What one plain product of the size of the model's largest reaches, for `rows` tokens."""
     config: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    left = torch.randn(slice_size * 256, config.hidden_size).to(device, dtype)
+    left = torch.randn(rows, config.hidden_size).to(device, dtype)
     right = torch.randn(config.intermediate_size, config.hidden_size).to(device, dtype)
     each = 2 * left.shape[0] * right.numel()
     calls = 0

@@ -49,13 +49,15 @@ class EncodeQueue:
     a slice now and then.
     """
 
-    def __init__(self, *, slice_size: int = 8, max_waiting_texts: int = 256) -> None:
+    def __init__(self, *, slice_size: int = 8, slice_tokens: int = 1024, max_waiting_texts: int = 256) -> None:
         """
         Args:
-            slice_size: texts in one call of an encoder.
+            slice_size: texts in one call of an encoder, at most.
+            slice_tokens: tokens in one call, padding included, at most; a longer text has a call to itself.
             max_waiting_texts: of callers; more are refused.
         """
         self._slice_size = slice_size
+        self._slice_tokens = slice_tokens
         self._max_waiting_texts = max_waiting_texts
         self._waiting_texts = 0
         self._callers: deque[_Job] = deque()
@@ -99,7 +101,7 @@ class EncodeQueue:
         if lane is Lane.CALLER:
             return await self._encode_for_caller(job)
         background = self._fresh if lane is Lane.FRESH else self._refill
-        background.append((job, _steps([job], self._slice_size)))
+        background.append((job, _steps([job], self._slice_size, self._slice_tokens)))
         return await self._answer(job)
 
     async def _encode_for_caller(self, job: _Job) -> Encoded:
@@ -152,7 +154,7 @@ class EncodeQueue:
 
     async def _encode_together(self, jobs: list[_Job]) -> bool:
         """False: the encoder failed and nobody has been told, for there are several jobs."""
-        steps = _steps(jobs, self._slice_size)
+        steps = _steps(jobs, self._slice_size, self._slice_tokens)
         while not all(job.answer.done() for job in jobs):
             if error := await self._step(steps, jobs):
                 if len(jobs) > 1:
@@ -199,13 +201,13 @@ class QueuedEncoder:
         return await self._queue.encode(self._encoder, texts, input_type, lane)
 
 
-def _steps(jobs: Sequence[_Job], slice_size: int) -> _Steps:
+def _steps(jobs: Sequence[_Job], slice_size: int, slice_tokens: int) -> _Steps:
     """One call of the encoder per step; the last step gives the answers, one for each job."""
     encoder = jobs[0].encoder
     tokens = [encoder.tokenize(job.texts, job.input_type) for job in jobs]
     merged = [text for of_job in tokens for text in of_job]
     rows: dict[int, Vectors] = {}
-    slices = shortest_first(merged, slice_size)
+    slices = shortest_first(merged, slice_size, slice_tokens)
     for number, indices in enumerate(slices, start=1):
         rows.update(zip(indices, encoder.encode([merged[index] for index in indices]), strict=True))
         if number < len(slices):

@@ -1,3 +1,4 @@
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -54,10 +55,19 @@ class Encoded:
     truncated: tuple[bool, ...]
 
 
-def shortest_first(tokens: list[Tokens], size: int) -> list[list[int]]:
-    """Indices of `tokens` in slices of at most `size`, neighbours in length together so that padding is small."""
-    order = sorted(range(len(tokens)), key=lambda index: len(tokens[index]))
-    return [order[start : start + size] for start in range(0, len(order), size)]
+def shortest_first(tokens: list[Tokens], size: int, max_tokens: float = math.inf) -> list[list[int]]:
+    """Indices of `tokens` in slices of at most `size`, neighbours in length together so that padding is small.
+
+    A slice of more than one text holds at most `max_tokens`, padding included.
+    """
+    slices: list[list[int]] = []
+    for index in sorted(range(len(tokens)), key=lambda index: len(tokens[index])):
+        count = len(slices[-1]) + 1 if slices else 1
+        if 1 < count <= size and count * len(tokens[index]) <= max_tokens:
+            slices[-1].append(index)
+        else:
+            slices.append([index])
+    return slices
 
 
 def check_vectors(vectors: Vectors, *, dimensions: int) -> None:

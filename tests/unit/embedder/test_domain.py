@@ -33,6 +33,11 @@ def test_slices_cover_every_text_once_from_short_to_long() -> None:
     assert shortest_first([], 2) == []
 
 
+def test_a_slice_holds_no_more_tokens_than_allowed_unless_it_is_a_single_text() -> None:
+    tokens = [Tokens((1,) * length) for length in (20, 2, 6, 7, 1, 5)]
+    assert shortest_first(tokens, 3, 12) == [[4, 1], [5, 2], [3], [0]]
+
+
 @pytest.mark.parametrize(
     "row",
     [[0.0, 0.0], [float("nan"), 1.0], [float("inf"), 1.0], [1.0], [1.0, 0.0, 0.0]],
