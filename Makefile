@@ -31,7 +31,7 @@ down: setup ## Stop the stack that make up started in .kbmesh/
 	$(BIN)/python -m deploy.embedded down
 
 .PHONY: bench
-bench: setup ## Measure the pipeline, extraction and uploads; JSON lines
+bench: setup ## Measure encoding, the consumer, queries and the rest; JSON lines
 	$(BIN)/python -m deploy.embedded.benchmarks
 
 .PHONY: test

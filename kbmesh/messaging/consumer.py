@@ -17,6 +17,7 @@ from aiokafka.errors import (
     KafkaTimeoutError,
 )
 
+from kbmesh.messaging.client import pace, stop_hard
 from kbmesh.messaging.delivery import Delivery, Message, Partition
 from kbmesh.messaging.fair_queue import FairQueue
 from kbmesh.messaging.settings import KafkaSettings
@@ -95,6 +96,7 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has
                 # Joining takes as long as the slowest member needs to let go of its partitions.
                 async with asyncio.timeout(REBALANCE_TIMEOUT_S + self._settings.request_timeout_s):
                     await inner.start()
+                pace(inner)
                 log.info("consumer_joined", group=self.group, topics=self._topics)
                 backoff_s = RECONNECT_MIN_S
                 await self._poll_for_ever(inner)
@@ -265,22 +267,7 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has
         except (KafkaError, OSError, TimeoutError, asyncio.CancelledError) as error:
             # The client cancels tasks of its own and then trips over that.
             log.warning("consumer_stopped_hard", group=self.group, error=type(error).__name__)
-            await _stop_hard(inner)
-
-
-async def _stop_hard(inner: AIOKafkaConsumer) -> None:
-    """Ends what an interrupted `stop` leaves: its heartbeat would keep the partitions from everybody."""
-    tasks: set[asyncio.Task[object] | None] = set()
-    if (coordinator := inner._coordinator) is not None:
-        tasks |= {coordinator._coordination_task, coordinator._heartbeat_task, coordinator._commit_refresh_task}
-    if (fetcher := inner._fetcher) is not None:
-        tasks |= {fetcher._fetch_task, *fetcher._pending_tasks}
-    running = [task for task in tasks if task is not None]
-    for task in running:
-        task.cancel()
-    if running:
-        await asyncio.wait(running, timeout=CLOSE_TIMEOUT_S)
-    await inner._client.close()
+            await stop_hard(inner, timeout_s=CLOSE_TIMEOUT_S)
 
 
 def _message(record: ConsumerRecord) -> Message:

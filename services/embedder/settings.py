@@ -107,9 +107,8 @@ class EmbedderSettings(BaseSettings):
 
     slice_size: int = Field(8, ge=1, le=256)
     """Texts in one call of the model; a query waits for one such call at most. Raise it on a GPU."""
-    slice_tokens: int | None = Field(None, ge=1)
-    """Of one such call at most, padding included, for a GPU whose memory or time a slice of long texts would take;
-    None: only `slice_size` counts."""
+    slice_tokens: int = Field(1024, ge=1)
+    """Tokens in one call, padding included. Two texts of 512 keep a CPU as busy as eight do. Raise it on a GPU."""
     max_waiting_texts: int = Field(256, ge=32)
     """Of gRPC callers; more are refused with RESOURCE_EXHAUSTED."""
 

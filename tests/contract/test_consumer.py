@@ -1,12 +1,15 @@
 """At-least-once delivery, on whichever broker this runs."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Sequence
 
 import pytest
+from aiokafka.consumer.fetcher import Fetcher
 
 from kbmesh.messaging import Consumer, KafkaSettings, Message, Producer, run_serial
+from kbmesh.messaging.client import EMPTY_FETCH_S
 from tests.support.consuming import (
     FAST,
     GROUP,
@@ -45,6 +48,25 @@ async def test_every_message_is_handled_and_its_offset_committed(settings: Kafka
         await eventually(lambda: len(seen.messages) >= 200)
     assert Counter(seen.values()) == Counter(value for p in range(4) for value in numbers(50, f"{p}-"))
     assert await committed(settings, topic) == dict.fromkeys(range(4), 50)
+
+
+async def test_an_idle_consumer_asks_now_and_then_even_a_broker_that_never_keeps_it_waiting(
+    settings: KafkaSettings, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetches = 0
+    fetch = Fetcher._proc_fetch_request
+
+    async def counted(*arguments: object) -> object:
+        nonlocal fetches
+        fetches += 1
+        return await fetch(*arguments)
+
+    monkeypatch.setattr(Fetcher, "_proc_fetch_request", counted)
+    async with Consumer(settings, [topic], GROUP, window=10).running():
+        await eventually(lambda: fetches > 0)
+        counted_before, started = fetches, time.monotonic()
+        await asyncio.sleep(0.5)
+        assert fetches - counted_before <= (time.monotonic() - started) / EMPTY_FETCH_S + 1
 
 
 async def test_a_message_comes_as_it_was_sent(settings: KafkaSettings, topic: str) -> None:

@@ -1,11 +1,10 @@
 import argparse
 import importlib
-import sys
 from typing import Final
 
-import structlog
+from deploy.embedded.benchmarks.report import quiet_logs
 
-NAMES: Final = ("pipeline", "extraction", "upload", "fairness")
+NAMES: Final = ("encoding", "consumer", "pipeline", "vectors", "query", "gpu", "extraction", "upload", "fairness")
 
 
 def main() -> None:
@@ -19,10 +18,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if unknown := set(arguments.name) - set(NAMES):
         parser.error(f"there is no {', '.join(sorted(unknown))}")
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger("warning"),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+    quiet_logs()
     for name in arguments.name or NAMES:
         # Only now: the child process of the extractor begins as a copy of this module, without torch.
         importlib.import_module(f"deploy.embedded.benchmarks.{name}").bench(quick=arguments.quick)

@@ -14,17 +14,14 @@ from typing import Final
 import asyncpg
 import httpx
 
+from deploy.embedded.benchmarks.bare import bare_model
 from deploy.embedded.benchmarks.prose import sentences
-from deploy.embedded.benchmarks.report import log, report
+from deploy.embedded.benchmarks.report import log, report, report_ratio
 from deploy.embedded.stack import StackAddresses, StackOptions, running_stack
-from kbmesh.models import bundled_model_path
-from services.embedder.adapters.torch import TorchEncoder
 from services.embedder.domain.chunks import PendingChunk
-from services.embedder.domain.encoding import InputType, shortest_first
 
 ROUNDS: Final = 5
 DOCUMENTS: Final = 80
-SLICE: Final = 8
 READY_TIMEOUT_S: Final = 600
 POLL_S: Final = 0.05
 UPLOADS_AT_ONCE: Final = 8
@@ -43,6 +40,14 @@ def make_documents(count: int, seed: int) -> list[str]:
 
 async def run_pipeline(api: httpx.AsyncClient, documents: list[str]) -> tuple[float, str]:
     """Seconds from the first upload until the last document is ready, and the knowledge base."""
+    started = time.perf_counter()
+    kb = await upload_all(api, documents)
+    await until_ready(api, kb)
+    return time.perf_counter() - started, kb
+
+
+async def upload_all(api: httpx.AsyncClient, documents: list[str]) -> str:
+    """The new knowledge base that they are in."""
     kb: str = (await api.post("/knowledge-bases", json={"name": "Bench"})).json()["id"]
     slots = asyncio.Semaphore(UPLOADS_AT_ONCE)
 
@@ -53,14 +58,16 @@ async def run_pipeline(api: httpx.AsyncClient, documents: list[str]) -> tuple[fl
             )
             answer.raise_for_status()
 
-    started = time.perf_counter()
     async with asyncio.TaskGroup() as uploads:
         for number, text in enumerate(documents):
             uploads.create_task(upload(number, text))
+    return kb
+
+
+async def until_ready(api: httpx.AsyncClient, kb: str) -> None:
     async with asyncio.timeout(READY_TIMEOUT_S):
         while await waiting(api, kb):  # noqa: ASYNC110  # asked as a client would
             await asyncio.sleep(POLL_S)
-    return time.perf_counter() - started, kb
 
 
 async def waiting(api: httpx.AsyncClient, kb: str) -> bool:
@@ -69,15 +76,6 @@ async def waiting(api: httpx.AsyncClient, kb: str) -> bool:
     if failed := states - {"pending", "processing", "embedding", "ready"}:
         raise RuntimeError(f"documents are {failed}")
     return states != {"ready"}
-
-
-def run_bare(encoder: TorchEncoder, texts: list[str]) -> float:
-    """Seconds of the model alone at its best: it has all texts at once and sorts them by length."""
-    started = time.perf_counter()
-    tokens = encoder.tokenize(texts, InputType.DOCUMENT)
-    for indices in shortest_first(tokens, SLICE):
-        encoder.encode([tokens[index] for index in indices])
-    return time.perf_counter() - started
 
 
 async def texts_of(stack: StackAddresses, kb: str) -> list[str]:
@@ -90,26 +88,28 @@ async def texts_of(stack: StackAddresses, kb: str) -> list[str]:
 
 
 async def _bench(rounds: int, count: int) -> None:
-    encoder = TorchEncoder(bundled_model_path())
     pipeline: list[float] = []
-    bare: list[float] = []
+    alone: list[float] = []
     chunks = 0
-    with tempfile.TemporaryDirectory(prefix="kbmesh-bench-", ignore_cleanup_errors=True) as directory:
+    with (
+        tempfile.TemporaryDirectory(prefix="kbmesh-bench-", ignore_cleanup_errors=True) as directory,
+        bare_model() as bare,
+    ):
         async with (
-            running_stack(StackOptions.throwaway(Path(directory)), log) as stack,
+            running_stack(StackOptions.throwaway(Path(directory), bare.settings), log) as stack,
             httpx.AsyncClient(base_url=stack.http_url, timeout=60, trust_env=False) as api,
         ):
+            documents = make_documents(count, seed=1)
             for number in range(rounds + 1):
-                seconds, kb = await run_pipeline(api, make_documents(count, seed=number))
+                seconds, kb = await run_pipeline(api, documents)
                 texts = await texts_of(stack, kb)
-                alone = await asyncio.to_thread(run_bare, encoder, texts)
-                log(f"round {number}: {len(texts)} chunks, pipeline {seconds:.1f} s, bare {alone:.1f} s")
+                bare_seconds = await bare.encode(texts)
+                log(f"round {number}: {len(texts)} chunks, pipeline {seconds:.1f} s, bare {bare_seconds:.1f} s")
                 if number:  # the first warms both sides
                     pipeline.append(len(texts) / seconds)
-                    bare.append(len(texts) / alone)
+                    alone.append(len(texts) / bare_seconds)
                     chunks += len(texts)
-    ratios = [whole / part for whole, part in zip(pipeline, bare, strict=True)]
-    figures = {"rounds": rounds, "documents": count, "chunks": chunks, "precision": encoder.precision}
-    report("pipeline_chunks_per_s", statistics.median(pipeline), **figures)
-    report("bare_encode_chunks_per_s", statistics.median(bare), **figures)
-    report("pipeline_vs_bare_encode", statistics.median(ratios), spread=[min(ratios), max(ratios)], **figures)
+    figures = {"documents": count, "chunks": chunks, "precision": bare.precision}
+    report("pipeline_chunks_per_s", statistics.median(pipeline), rounds=rounds, **figures)
+    report("bare_encode_chunks_per_s", statistics.median(alone), rounds=rounds, **figures)
+    report_ratio("pipeline_vs_bare_encode", pipeline, alone, **figures)

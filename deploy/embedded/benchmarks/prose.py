@@ -12,6 +12,7 @@ PARAGRAPHS: Final = 5
 SENTENCES: Final = (3, 6)
 ROWS: Final = 8
 TABLE_EVERY: Final = 3
+WORDS: Final = (3, 330)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,20 @@ class Page:
 def sentences() -> list[str]:
     prose = " ".join((EXAMPLES / source).read_text(encoding="utf-8") for source in SOURCES)
     return [text for text in re.split(r"(?<=[.!?])\s+", " ".join(prose.split())) if len(text) > 20]
+
+
+def make_texts(count: int, seed: int) -> list[str]:
+    """Of 3 to 330 words, every length as often: about 5 to 500 tokens."""
+    chosen = random.Random(seed)  # noqa: S311 - the same in every run
+    prose = sentences()
+    texts = []
+    for _ in range(count):
+        length = chosen.randint(*WORDS)
+        words: list[str] = []
+        while len(words) < length:
+            words += chosen.choice(prose).split()
+        texts.append(" ".join(words[:length]))
+    return texts
 
 
 def make_pages(count: int, seed: int) -> list[Page]:

@@ -51,13 +51,11 @@ class EncodeQueue:
     a slice now and then.
     """
 
-    def __init__(
-        self, *, slice_size: int = 8, slice_tokens: int | None = None, max_waiting_texts: int = 256
-    ) -> None:
+    def __init__(self, *, slice_size: int = 8, slice_tokens: int = 1024, max_waiting_texts: int = 256) -> None:
         """
         Args:
-            slice_size: texts in one call of an encoder.
-            slice_tokens: tokens in one, padding included; None: any number.
+            slice_size: texts in one call of an encoder, at most.
+            slice_tokens: tokens in one call, padding included, at most; a longer text has a call to itself.
             max_waiting_texts: of callers; more are refused.
         """
         self._slice_size = slice_size

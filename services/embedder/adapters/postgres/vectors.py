@@ -32,7 +32,7 @@ ORDER BY r.kind, r.source_id
 FOR UPDATE OF r
 """
 
-_INSERT_VECTORS: Final = """
+INSERT_VECTORS: Final = """
 INSERT INTO {table} (chunk_id, kb_id, kind, live, embedding)
 SELECT c.id, c.kb_id, c.kind, c.live, v.embedding
 FROM unnest($4::uuid[], $5::vector[]) AS v (chunk_id, embedding)
@@ -142,7 +142,7 @@ class PostgresVectorStore:
             if not newest:
                 return Stored(vectors=0, documents_ready=0)
             inserted = await conn.execute(
-                _INSERT_VECTORS.format(table=space.table),
+                INSERT_VECTORS.format(table=space.table),
                 *_columns(newest),
                 chunk_ids,
                 [Vector(vector) for vector in vectors],
