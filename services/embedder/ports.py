@@ -8,7 +8,7 @@ from services.embedder.domain.spaces import Space, SpaceState
 
 
 class Encoder(Protocol):
-    """A model. Blocking, and only ever called from one thread."""
+    """A model. Blocking; `encode` is only ever called from one thread, `tokenize` from any."""
 
     @property
     def dimensions(self) -> int: ...

@@ -27,6 +27,8 @@ class _Job:
     texts: Sequence[str]
     input_type: InputType
     answer: asyncio.Future[Encoded]
+    tokens: list[Tokens] | None = None
+    """None: they are to be made where the job is encoded, which is quicker for a few texts."""
 
     def fail(self, error: BaseException) -> None:
         if not self.answer.done():
@@ -39,16 +41,17 @@ class _Job:
 
 _Slices = Callable[[list[Tokens]], list[list[int]]]
 _Steps = Iterator[list[Encoded] | None]
-_Background = deque[tuple[_Job, _Steps]]
+_Large = deque[tuple[_Job, _Steps]]
 
 
 class EncodeQueue:
     """One thread for the models of this process, shared by callers that wait and by work in the background.
 
-    Callers go first, and those that wait for the same model at the same time are encoded together. Background work
-    is cut into slices of neighbours in length: little padding, and a caller waits for one slice at most. Between
-    two slices of a large piece of background work there is room for a small one. Refilling gets what is left, and
-    a slice now and then.
+    Callers go first, and those that wait for the same model at the same time are encoded together. What is more
+    than a slice is cut into slices of neighbours in length: little padding, and a caller with a query waits for
+    one slice at most, also where another caller has many texts. Between two slices of a large piece of work there
+    is room for a small one. Refilling gets what is left, and a slice now and then. Large work is made into tokens
+    while other is being encoded.
     """
 
     def __init__(self, *, slice_size: int = 8, slice_tokens: int = 1024, max_waiting_texts: int = 256) -> None:
@@ -63,8 +66,9 @@ class EncodeQueue:
         self._max_waiting_texts = max_waiting_texts
         self._waiting_texts = 0
         self._callers: deque[_Job] = deque()
-        self._fresh: _Background = deque()
-        self._refill: _Background = deque()
+        self._large_callers: _Large = deque()
+        self._fresh: _Large = deque()
+        self._refill: _Large = deque()
         self._fresh_in_a_row = 0
         self._open: set[_Job] = set()
         self._arrived = asyncio.Event()
@@ -99,23 +103,29 @@ class EncodeQueue:
         """As TextEncoder.encode, with `encoder`."""
         if not self._running:
             raise Unavailable("the embedder is stopping")
-        job = _Job(encoder, texts, input_type, asyncio.get_running_loop().create_future())
-        if lane is Lane.CALLER:
-            return await self._encode_for_caller(job)
-        background = self._fresh if lane is Lane.FRESH else self._refill
-        background.append((job, _steps([job], self._slices)))
-        return await self._answer(job)
-
-    async def _encode_for_caller(self, job: _Job) -> Encoded:
-        count = len(job.texts)
-        if self._waiting_texts + count > self._max_waiting_texts:
+        if lane is not Lane.CALLER:
+            return await self._encode_large(
+                self._fresh if lane is Lane.FRESH else self._refill, encoder, texts, input_type
+            )
+        if self._waiting_texts + len(texts) > self._max_waiting_texts:
             raise ResourceExhausted(f"{self._waiting_texts} texts wait for the encoder already; try again later")
-        self._waiting_texts += count
+        self._waiting_texts += len(texts)
         try:
+            if len(texts) > self._slice_size:
+                return await self._encode_large(self._large_callers, encoder, texts, input_type)
+            job = _Job(encoder, texts, input_type, asyncio.get_running_loop().create_future())
             self._callers.append(job)
             return await self._answer(job)
         finally:
-            self._waiting_texts -= count
+            self._waiting_texts -= len(texts)
+
+    async def _encode_large(
+        self, line: _Large, encoder: Encoder, texts: Sequence[str], input_type: InputType
+    ) -> Encoded:
+        tokens = await asyncio.to_thread(encoder.tokenize, texts, input_type)
+        job = _Job(encoder, texts, input_type, asyncio.get_running_loop().create_future(), tokens)
+        line.append((job, _steps([job], self._slices)))
+        return await self._answer(job)
 
     async def _answer(self, job: _Job) -> Encoded:
         self._open.add(job)
@@ -133,6 +143,8 @@ class EncodeQueue:
                     # One text in there is bad: nobody else shall pay for it.
                     for job in jobs:
                         await self._encode_together([job])
+            elif self._large_callers:
+                await self._advance(self._large_callers)
             elif self._fresh and not (self._refill and self._fresh_in_a_row >= FRESH_PER_REFILL):
                 self._fresh_in_a_row += 1
                 await self._advance(self._fresh)
@@ -164,19 +176,16 @@ class EncodeQueue:
                 jobs[0].fail(error)
         return True
 
-    async def _advance(self, background: _Background) -> None:
-        job, steps = background[0]
+    async def _advance(self, line: _Large) -> None:
+        job, steps = line[0]
         if not job.answer.done() and (error := await self._step(steps, [job])):
             job.fail(error)
         if job.answer.done():
-            background.popleft()
-        elif small := next((other for other in background if self._is_one_slice(other)), None):
+            line.popleft()
+        elif small := next((other for other in line if len(other[0].texts) <= self._slice_size), None):
             # One for each slice of the large one, so that this goes on, too.
-            background.remove(small)
-            background.appendleft(small)
-
-    def _is_one_slice(self, background: tuple[_Job, _Steps]) -> bool:
-        return len(background[0].texts) <= self._slice_size
+            line.remove(small)
+            line.appendleft(small)
 
     async def _step(self, steps: _Steps, jobs: list[_Job]) -> BaseException | None:
         call = asyncio.get_running_loop().run_in_executor(self._thread, next, steps)
@@ -206,7 +215,7 @@ class QueuedEncoder:
 def _steps(jobs: Sequence[_Job], slices_of: _Slices) -> _Steps:
     """One call of the encoder per step; the last step gives the answers, one for each job."""
     encoder = jobs[0].encoder
-    tokens = [encoder.tokenize(job.texts, job.input_type) for job in jobs]
+    tokens = [job.tokens or encoder.tokenize(job.texts, job.input_type) for job in jobs]
     merged = [text for of_job in tokens for text in of_job]
     rows: dict[int, Vectors] = {}
     slices = slices_of(merged)

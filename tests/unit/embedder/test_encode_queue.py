@@ -31,10 +31,11 @@ async def started(word_encoder: Any, calls: int = 1) -> None:
         assert await asyncio.to_thread(word_encoder.entered.acquire, timeout=10)
 
 
-async def settled() -> None:
-    """Lets every task that can run do so."""
-    for _ in range(5):
-        await asyncio.sleep(0)
+async def settled(queue: EncodeQueue, jobs: int) -> None:
+    """Waits until so many are in the queue, counting the one in progress."""
+    async with asyncio.timeout(10):
+        while len(queue._open) < jobs:
+            await asyncio.sleep(0.001)
 
 
 async def test_answers_keep_the_order_of_the_texts(word_encoder: Any) -> None:
@@ -73,7 +74,7 @@ async def test_a_query_goes_between_two_slices_of_documents(word_encoder: Any) -
         documents = asyncio.create_task(model.encode([words(20)] * 6, DOCUMENT, FRESH))
         await started(word_encoder)
         query = asyncio.create_task(model.encode([words(3)], QUERY, CALLER))
-        await settled()
+        await settled(queue, 2)
         word_encoder.gate.release(4)
         assert (await query).token_counts == (3,)
         assert len((await documents).vectors) == 6
@@ -86,8 +87,10 @@ async def test_small_background_work_goes_between_two_slices_of_large_work(word_
     async with running(queue, word_encoder) as model:
         large = asyncio.create_task(model.encode([words(20)] * 6, DOCUMENT, FRESH))
         await started(word_encoder)
-        small = [asyncio.create_task(model.encode([words(n)], DOCUMENT, FRESH)) for n in (3, 4)]
-        await settled()
+        small = []
+        for n in (3, 4):
+            small.append(asyncio.create_task(model.encode([words(n)], DOCUMENT, FRESH)))
+            await settled(queue, 1 + len(small))
         word_encoder.gate.release(5)
         assert (await small[0]).token_counts == (3,)
         await asyncio.gather(large, *small)
@@ -101,7 +104,7 @@ async def test_queries_that_wait_together_are_encoded_together(word_encoder: Any
         first = asyncio.create_task(model.encode([words(1)], QUERY, CALLER))
         await started(word_encoder)
         others = [asyncio.create_task(model.encode([words(n), words(n)], QUERY, CALLER)) for n in (2, 3, 4)]
-        await settled()
+        await settled(queue, 4)
         word_encoder.gate.release(2)
         answers = await asyncio.gather(first, *others)
     assert [answer.token_counts for answer in answers] == [(1,), (2, 2), (3, 3), (4, 4)]
@@ -145,7 +148,7 @@ async def test_work_whose_caller_has_gone_is_dropped(word_encoder: Any) -> None:
         await started(word_encoder)
         gone = asyncio.create_task(model.encode([words(5)], QUERY, CALLER))
         kept = asyncio.create_task(model.encode([words(6)], QUERY, CALLER))
-        await settled()
+        await settled(queue, 3)
         for task in (documents, gone):
             task.cancel()
             with suppress(asyncio.CancelledError):
@@ -201,12 +204,13 @@ async def test_refilling_goes_after_fresh_uploads_and_yet_goes_on(
 ) -> None:
     monkeypatch.setattr("services.embedder.adapters.encode_queue.FRESH_PER_REFILL", 2)
     word_encoder.gated = True
-    async with running(EncodeQueue(slice_size=1), word_encoder) as model:
+    queue = EncodeQueue(slice_size=1)
+    async with running(queue, word_encoder) as model:
         refill = asyncio.create_task(model.encode([words(9)] * 3, DOCUMENT, REFILL))
         await started(word_encoder)
         fresh = asyncio.create_task(model.encode([words(5)] * 3, DOCUMENT, FRESH))
         query = asyncio.create_task(model.encode([words(1)], QUERY, CALLER))
-        await settled()
+        await settled(queue, 3)
         word_encoder.gated = False
         word_encoder.gate.release()
         await asyncio.gather(refill, fresh, query)
@@ -216,14 +220,28 @@ async def test_refilling_goes_after_fresh_uploads_and_yet_goes_on(
 async def test_callers_of_two_models_wait_in_one_line_and_are_not_mixed(word_encoder: Any) -> None:
     other = type(word_encoder)()
     word_encoder.gated = True
-    async with running(EncodeQueue(), word_encoder) as model:
-        second = QueuedEncoder(model._queue, other)
+    queue = EncodeQueue()
+    async with running(queue, word_encoder) as model:
+        second = QueuedEncoder(queue, other)
         first = asyncio.create_task(model.encode([words(1)], QUERY, CALLER))
         await started(word_encoder)
         others = [
             asyncio.create_task(one.encode([words(n)], QUERY, CALLER)) for one, n in ((second, 2), (model, 3))
         ]
-        await settled()
+        await settled(queue, 3)
         word_encoder.gate.release(2)
         await asyncio.gather(first, *others)
     assert (word_encoder.calls, other.calls) == ([[1], [3]], [[2]])
+
+
+async def test_a_query_goes_between_two_slices_of_another_caller(word_encoder: Any) -> None:
+    word_encoder.gated = True
+    queue = EncodeQueue(slice_size=2)
+    async with running(queue, word_encoder) as model:
+        many = asyncio.create_task(model.encode([words(20)] * 4, DOCUMENT, CALLER))
+        await started(word_encoder)
+        query = asyncio.create_task(model.encode([words(3)], QUERY, CALLER))
+        await settled(queue, 2)
+        word_encoder.gate.release(3)
+        await asyncio.gather(many, query)
+    assert word_encoder.calls == [[20, 20], [3], [20, 20]]
