@@ -60,7 +60,7 @@ class World:
         return int(json.loads(pid_file.read_text())["pid"])
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def world() -> AsyncIterator[World]:
     with tempfile.TemporaryDirectory(prefix="kbmesh-e2e-") as directory:
         tiny = await asyncio.to_thread(save_model, Path(directory) / "tiny")

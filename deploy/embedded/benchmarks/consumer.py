@@ -53,7 +53,7 @@ async def _bench(rounds: int, count: int) -> None:
             for number in range(rounds + 1):
                 kb = await make_backlog(stack, api, documents)
                 started = time.perf_counter()
-                await until_ready(api, kb)
+                await until_ready(stack, kb)
                 seconds = time.perf_counter() - started
                 texts = await texts_of(stack, kb)
                 bare_seconds = await bare.encode(texts)

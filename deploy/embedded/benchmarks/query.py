@@ -104,7 +104,7 @@ async def measure_busy(client: _Client, bare: BareModel, stack: StackAddresses, 
                 await asyncio.sleep(dice.uniform(0, PAUSE_S))
         finally:
             await database.close()
-        await until_ready(api, kb)
+        await until_ready(stack, kb)
     # The first may have come before the consumer had anything, the last when it had nothing left.
     figures = {"load": "consumer", "precision": bare.precision, "slice_ms": round(slice_s * 1000, 1)}
     tell("grpc", seconds[1:-1], **figures)
