@@ -7,6 +7,7 @@ import structlog
 from grpc.aio import Server
 
 from kbmesh.auth import Authenticator, require_loopback
+from kbmesh.errors import KbmeshError
 from kbmesh.http import serve_http
 from kbmesh.postgres import open_pool
 from kbmesh.rpc import GrpcServer, serve
@@ -60,11 +61,12 @@ async def bootstrap(settings: EmbedderSettings) -> AsyncIterator[GrpcServer]:
             yield server
             return
         pool = await stack.enter_async_context(open_pool(settings.postgres, vectors=True))
-        models = await _open_models(settings, stack)
+        spaces = PostgresSpaces(pool)
+        await spaces.read()
         own = settings.model
+        models = await _open_models(settings, spaces.active.model if spaces.active else own.name, stack)
         dimensions = {name: model.dimensions for name, model in models.items()}
         await ensure_space(pool, own.name, own.dimensions, dimensions)
-        spaces = PostgresSpaces(pool)
         await spaces.read()
         store = PostgresSpaceStore(pool, spaces)
         await handlers.check_model(await spaces.find(), store=store, models=models)
@@ -98,7 +100,8 @@ async def bootstrap(settings: EmbedderSettings) -> AsyncIterator[GrpcServer]:
         yield server
 
 
-async def _open_models(settings: EmbedderSettings, stack: AsyncExitStack) -> Models:
+async def _open_models(settings: EmbedderSettings, needed: str, stack: AsyncExitStack) -> Models:
+    """Those that can be opened. Raises as they do where the `needed` one cannot."""
     queue = await stack.enter_async_context(
         EncodeQueue(
             slice_size=settings.slice_size,
@@ -108,21 +111,32 @@ async def _open_models(settings: EmbedderSettings, stack: AsyncExitStack) -> Mod
     )
     models: dict[str, TextEncoder] = {}
     for one in settings.models:
-        if one.provider == "openai":
-            endpoint = _endpoint(one, max_waiting_texts=settings.max_waiting_texts)
-            models[one.name] = await stack.enter_async_context(open_endpoint(endpoint))
-            continue
-        models[one.name] = await queue.load(
-            partial(
-                TorchEncoder,
-                one.folder,
-                name=one.name,
-                device=settings.device,
-                precision=settings.precision,
-                threads=settings.threads,
-            )
-        )
+        try:
+            models[one.name] = await _open_model(one, settings, queue, stack)
+        except KbmeshError as error:
+            if one.name == needed:
+                raise
+            # One that is being tried, or was retired, must not keep the other from serving.
+            log.error("model_not_opened", model=one.name, error=error.code, detail=error.detail)
     return models
+
+
+async def _open_model(
+    model: ModelSettings, settings: EmbedderSettings, queue: EncodeQueue, stack: AsyncExitStack
+) -> TextEncoder:
+    if model.provider == "openai":
+        endpoint = _endpoint(model, max_waiting_texts=settings.max_waiting_texts)
+        return await stack.enter_async_context(open_endpoint(endpoint))
+    return await queue.load(
+        partial(
+            TorchEncoder,
+            model.folder,
+            name=model.name,
+            device=settings.device,
+            precision=settings.precision,
+            threads=settings.threads,
+        )
+    )
 
 
 def _endpoint(model: ModelSettings, *, max_waiting_texts: int) -> Endpoint:

@@ -118,6 +118,12 @@ class EmbedderSettings(BaseSettings):
     batches_in_flight: int = Field(2, ge=1, le=16)
     """One is fetched or written while another is encoded."""
 
+    @model_validator(mode="after")
+    def _told_apart(self) -> Self:
+        if self.next_model is not None and self.next_model.name == self.model.name:
+            raise ValueError(f"MODEL and NEXT_MODEL are both called {self.model.name}: set NEXT_MODEL__NAME")
+        return self
+
     @property
     def models(self) -> tuple[ModelSettings, ...]:
         """Those that can encode."""

@@ -1,6 +1,7 @@
 """The embedder as it is started, with a model on this machine and with one behind an endpoint."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -88,6 +89,8 @@ async def test_the_whole_service_embeds_with_a_model_behind_an_endpoint(
             grpc=GrpcSettings(port=port),
             http=HttpSettings(),
             model=ModelSettings(provider="openai", name="far", url=HttpUrl(endpoint.url), query_prompt="search: "),
+            # One that cannot be opened keeps nobody from serving with the other.
+            next_model=ModelSettings(path=Path("/nowhere/next")),
         )
         async with bootstrap(settings):
             await publish(kafka_settings, documents)

@@ -71,6 +71,9 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("KBMESH_EMBEDDER_MODEL__NAME", "our-own")
     monkeypatch.setenv("KBMESH_EMBEDDER_NEXT_MODEL__NAME", "all-MiniLM-L6-v2")
     assert [model.name for model in EmbedderSettings().models] == ["our-own", "all-MiniLM-L6-v2"]
+    monkeypatch.setenv("KBMESH_EMBEDDER_NEXT_MODEL__NAME", "our-own")
+    with pytest.raises(ValidationError, match="NEXT_MODEL__NAME"):
+        EmbedderSettings()
 
 
 def test_an_address_without_a_port_keeps_the_port_of_the_service(monkeypatch: pytest.MonkeyPatch) -> None:

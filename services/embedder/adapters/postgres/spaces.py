@@ -41,7 +41,8 @@ class PostgresSpaces:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._by_id: dict[str, Space] = {}
-        self._active: Space | None = None
+        self.active: Space | None = None
+        """None before the first start."""
 
     async def find(self, space_id: str | None = None) -> Space:
         if (space := self._find(space_id)) is None:
@@ -55,10 +56,10 @@ class PostgresSpaces:
         return list(self._by_id.values())
 
     def inactive(self) -> list[Space]:
-        return [space for space in self._by_id.values() if space != self._active]
+        return [space for space in self._by_id.values() if space != self.active]
 
     def _find(self, space_id: str | None) -> Space | None:
-        return self._active if space_id is None else self._by_id.get(space_id)
+        return self.active if space_id is None else self._by_id.get(space_id)
 
     async def watch(self) -> None:
         """Until it is cancelled."""
@@ -74,7 +75,7 @@ class PostgresSpaces:
         async with connection(self._pool) as conn:
             rows = await conn.fetch("SELECT id, model, dimensions, status FROM embedding_spaces")
         self._by_id = {row["id"]: Space(row["model"], row["dimensions"]) for row in rows}
-        self._active = next((self._by_id[row["id"]] for row in rows if row["status"] == "active"), None)
+        self.active = next((self._by_id[row["id"]] for row in rows if row["status"] == "active"), None)
 
 
 async def ensure_space(pool: Pool, model: str, dimensions: int | None, models: Mapping[str, int]) -> None:
@@ -88,7 +89,7 @@ async def ensure_space(pool: Pool, model: str, dimensions: int | None, models: M
         Misconfigured: the active space is one of a model that is not there, or what was configured fits no
             space; its vectors could not be compared with those that are there.
     """
-    if dimensions is not None and dimensions > models[model]:
+    if dimensions is not None and dimensions > models.get(model, dimensions):
         raise Misconfigured(f"{model} has {models[model]} dimensions, not {dimensions}", code="space_mismatch")
     async with transaction(pool) as conn:
         await conn.execute("SELECT pg_advisory_xact_lock($1)", SPACES_LOCK)
