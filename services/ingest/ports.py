@@ -24,7 +24,7 @@ from services.ingest.domain.models import (
     Revision,
     StoredUpload,
 )
-from services.ingest.domain.search import SearchAnswer
+from services.ingest.domain.search import Question, SearchAnswer
 from services.ingest.domain.webhooks import Delivery, Due, EventStatus, StatusEvent, Webhook
 
 
@@ -206,9 +206,7 @@ class EmbeddingProvider(Protocol):
 
 
 class Search(Protocol):
-    async def kb_search(
-        self, authorization: str | None, *, query: str, kb_ids: Sequence[UUID], limit: int
-    ) -> SearchAnswer:
+    async def kb_search(self, authorization: str | None, question: Question) -> SearchAnswer:
         """In the name of whom `authorization` proves. Raises the errors of the search service; Unavailable."""
 
 

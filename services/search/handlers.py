@@ -2,11 +2,13 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
 import structlog
 
+from kbmesh.errors import NotFound, Unavailable
 from services.search.domain.passages import Answer
 from services.search.domain.query import Query
 from services.search.domain.ranking import Candidate, rank
@@ -44,15 +46,23 @@ async def kb_search(
     """The passages that answer `query` best, among those that `visible` admits.
 
     Raises:
-        Unavailable: the database does not answer.
+        NotFound: channel_not_found. The caller sees no channel of that id.
+        Unavailable: the database does not answer, or the vector leg does not and is the only one asked for.
     """
+    if query.channel_id is not None:
+        visible = await _within_channel(query.channel_id, visible, store)
+    mode = query.mode
     leg = _VectorLeg(query.text, store, embedder, deadline=time.monotonic() + remaining_s)
-    async with _background(leg.encode()) as encoding:
+    async with _background(leg.encode() if mode.by_vector else _nothing()) as encoding:
         scan = choose_scan(await store.count_chunks(visible, at_most=EXACT_UP_TO + 1))
         for tries in range(1, MAX_TRIES + 1):
-            async with _background(store.by_keywords(query.text, visible, scan)) as keyword:
-                nearest, degraded_reason = await leg.search(encoding, visible, scan)
-                ranked = rank(nearest, await keyword, now=now)[: query.limit]
+            by_keywords = store.by_keywords(query.text, visible, scan) if mode.by_keywords else _nothing()
+            async with _background(by_keywords) as keyword:
+                nearest, skipped = await leg.search(encoding, visible, scan) if mode.by_vector else ([], None)
+                if skipped is not None and not mode.by_keywords:
+                    raise Unavailable(skipped.detail, code=skipped.code)
+                ranked = rank(nearest, await keyword, now=now, legs=mode.by_vector + mode.by_keywords)
+            ranked = [one for one in ranked if one.score.value >= query.min_score][: query.limit]
             passages = await store.passages([one.chunk_id for one in ranked], visible)
             # A document that took on a new revision between the statements would be missing, or half of it:
             # what was read last is of one moment, so all of it being there means that nothing moved.
@@ -61,8 +71,21 @@ async def kb_search(
             log.info("search_overtaken_by_swap", tries=tries)
     by_id = {passage.chunk_id: passage for passage in passages}
     return Answer(
-        tuple((by_id[one.chunk_id], one.score) for one in ranked if one.chunk_id in by_id), degraded_reason
+        tuple((by_id[one.chunk_id], one.score) for one in ranked if one.chunk_id in by_id),
+        "" if skipped is None else str(skipped),
     )
+
+
+async def _within_channel(channel_id: str, visible: Visibility, store: PassageStore) -> Visibility:
+    kb_ids = await store.channel_bases(visible, channel_id)
+    if kb_ids is None:
+        raise NotFound("no such channel", code="channel_not_found")
+    return replace(visible, kb_ids=kb_ids if visible.kb_ids is None else kb_ids & visible.kb_ids)
+
+
+async def _nothing() -> Any:
+    """What a leg finds that is not asked for."""
+    return []
 
 
 class _VectorLeg:
@@ -82,20 +105,20 @@ class _VectorLeg:
 
     async def search(
         self, encoding: asyncio.Task[tuple[QueryVector, Space]], visible: Visibility, scan: Scan
-    ) -> tuple[list[Candidate], str]:
+    ) -> tuple[list[Candidate], VectorLegSkipped | None]:
         """Candidates, and why there are none if the leg could not answer."""
         try:
             try:
-                return await self._store.by_vector(*(self._followed or await encoding), visible, scan), ""
+                return await self._store.by_vector(*(self._followed or await encoding), visible, scan), None
             except SpaceOutdated:
                 space = await self._store.active_space(cached=False)
                 if space == self._space:
                     raise
                 self._followed = await self._encode_for(space)
-                return await self._store.by_vector(*self._followed, visible, scan), ""
+                return await self._store.by_vector(*self._followed, visible, scan), None
         except VectorLegSkipped as skipped:
             log.warning("search_degraded", code=skipped.code, detail=skipped.detail)
-            return [], str(skipped)
+            return [], skipped
 
     async def _encode_for(self, space: Space | None) -> tuple[QueryVector, Space]:
         self._space = space

@@ -19,13 +19,20 @@ class QueryEmbedder(Protocol):
 
 
 class PassageStore(Protocol):
-    """Live document chunks. Every method but the first sees only what `visible` admits.
+    """Live document chunks. Every method with `visible` sees only what it admits.
 
     All raise Unavailable while the database does not answer.
     """
 
     async def active_space(self, *, cached: bool = True) -> Space | None:
         """The space that is searched, known for a few seconds if `cached`; None before anything was embedded."""
+        ...
+
+    async def channel_bases(self, visible: Visibility, channel_id: str) -> frozenset[UUID] | None:
+        """Those that the channels of that id name, of the caller and of the caller's teams; None without any.
+
+        Whether the caller may see the bases is another matter.
+        """
         ...
 
     async def count_chunks(self, visible: Visibility, *, at_most: int) -> int: ...

@@ -54,16 +54,34 @@ class Corpus:
         )
         return kb_id
 
+    async def add_channel(self, owner: UUID, channel_id: str, *kb_ids: UUID, team: bool = False) -> None:
+        await self.pool.execute(
+            "INSERT INTO channels (owner_type, owner_id, id, settings) VALUES ($1, $2, $3, $4)",
+            "team" if team else "user",
+            owner,
+            channel_id,
+            json.dumps({"kb_ids": [str(kb_id) for kb_id in kb_ids]}),
+        )
+
     async def add_document(
-        self, kb_id: UUID, *texts: Text, filename: str | None = None, category: str = "other", live: bool = True
+        self,
+        kb_id: UUID,
+        *texts: Text,
+        filename: str | None = None,
+        category: str = "other",
+        live: bool = True,
+        content_type: str = "text/plain",
+        metadata: Mapping[str, object] | None = None,
+        created_at: datetime | None = None,
+        document_id: UUID | None = None,
     ) -> list[UUID]:
         """The ids of its chunks."""
-        document_id = uuid4()
+        document_id = document_id or uuid4()
         embedded = sum(text.vector is not None for text in texts)
         await self.pool.execute(
             "INSERT INTO documents (id, kb_id, filename, content_type, category, size_bytes, content_sha256,"
-            " storage_key, uploader, status, live_revision, chunk_count, embedded_count)"
-            " VALUES ($1, $2, $3, 'text/plain', $4, 1, $5, $6, $1, 'ready', 1, $7, $8)",
+            " storage_key, uploader, status, live_revision, chunk_count, embedded_count, metadata, created_at)"
+            " VALUES ($1, $2, $3, $9, $4, 1, $5, $6, $1, 'ready', 1, $7, $8, $10, coalesce($11, now()))",
             document_id,
             kb_id,
             filename or f"{document_id}.txt",
@@ -72,6 +90,9 @@ class Corpus:
             str(document_id),
             len(texts),
             embedded,
+            content_type,
+            json.dumps(metadata or {}),
+            created_at,
         )
         return await self.add_revision(kb_id, document_id, 1, *texts, live=live)
 

@@ -1,8 +1,10 @@
 """The JSON routes of search, over the real search service and over one that fails in every way."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -79,6 +81,52 @@ async def test_a_search_answers_with_provenance_and_place(http: httpx.AsyncClien
     assert (answer.json()["degraded"], answer.json()["degraded_reason"]) == (False, "")
 
 
+async def test_everything_that_search_takes_is_passed_on(http: httpx.AsyncClient, corpus: Corpus) -> None:
+    mine, other = await corpus.add_base(ANN), await corpus.add_base(ANN)
+    moment, document = datetime(2026, 1, 1, tzinfo=UTC), uuid4()
+    await corpus.add_document(
+        mine,
+        Text("churn"),
+        document_id=document,
+        filename="wanted",
+        category="strategy",
+        content_type="application/pdf",
+        metadata={"owner": "Finance", "year": 2026, "audited": True},
+        created_at=moment,
+    )
+    await corpus.add_document(mine, Text("churn", (0.9, 0.1, 0, 0)), filename="second")
+    await corpus.add_document(other, Text("churn"), filename="elsewhere")
+    await corpus.add_channel(ANN, "slack:1", mine)
+
+    async def files(path: str = "/search", **fields: Any) -> list[str]:
+        answer = await http.post(path, json={"query": "churn", "channel_id": "slack:1"} | fields)
+        assert answer.status_code == 200, answer.text
+        return [
+            passage.get("filename") or passage["citation"]["filename"] for passage in answer.json()["passages"]
+        ]
+
+    assert await files() == ["wanted", "second"]
+    assert await files("/tools/kb_search") == ["wanted", "second"]
+    assert await files(min_score=0.999) == ["wanted"]
+    assert await files(kb_ids=[str(other)]) == []
+    for filters in (
+        {"category": "strategy"},
+        {"document_ids": [str(document)]},
+        {"content_type": "application/pdf"},
+        {"metadata": {"owner": "Finance", "year": 2026, "audited": True}},
+        {"metadata": {"year": {"gte": 2025}}},
+        {"created_after": "2026-01-01T00:00:00Z", "created_before": "2026-01-01T01:00:01+01:00"},
+    ):
+        assert await files(filters=filters) == await files("/tools/kb_search", filters=filters) == ["wanted"], (
+            filters
+        )
+    for mode, leg in (("vector", "keyword_similarity"), ("keyword", "vector_similarity")):
+        answer = await http.post("/search", json={"query": "churn", "mode": mode, "explain": True, "limit": 1})
+        [passage] = answer.json()["passages"]
+        assert (passage["explanation"]["rank"], passage["explanation"][leg]) == (1, None)
+    assert (await http.post("/search", json={"query": "churn"})).json()["passages"][0]["explanation"] is None
+
+
 async def test_the_tool_answers_with_what_a_model_needs(http: httpx.AsyncClient, corpus: Corpus) -> None:
     kb = await corpus.add_base(ANN)
     for number in range(7):
@@ -100,7 +148,15 @@ async def test_the_schema_of_the_tool_is_that_of_its_route(http: httpx.AsyncClie
     assert tool["openai"]["type"] == "function"
     assert tool["name"] == tool["openai"]["function"]["name"] == "kb_search"
     assert parameters == tool["input_schema"]
-    assert set(parameters["properties"]) == {"query", "kb_ids", "limit"}
+    assert set(parameters["properties"]) == {
+        "query",
+        "kb_ids",
+        "limit",
+        "channel_id",
+        "mode",
+        "filters",
+        "min_score",
+    }
     assert (parameters["required"], parameters["properties"]["limit"]["default"]) == (["query"], 5)
 
 
@@ -134,6 +190,30 @@ async def test_a_bad_question_is_told_what_is_wrong(
     answer = await http.post("/search", json=body)
 
     assert (answer.status_code, answer.json()["code"]) == (status, code)
+
+
+async def test_what_cannot_be_looked_for_is_told_as_such(http: httpx.AsyncClient) -> None:
+    bad: list[tuple[dict[str, Any], int, str]] = [
+        ({"channel_id": "slack:1"}, 404, "channel_not_found"),
+        ({"channel_id": ""}, 422, "invalid_request"),
+        ({"mode": "best"}, 422, "invalid_request"),
+        ({"min_score": float("nan")}, 422, "invalid_request"),
+        ({"filters": {"category": "best"}}, 422, "invalid_request"),
+        ({"filters": {"document_ids": [str(ANN)] * 101}}, 422, "invalid_request"),
+        ({"filters": {"content_type": "\x00"}}, 400, "invalid_filter"),
+        ({"filters": {"metadata": {"a": float("nan")}}}, 422, "invalid_request"),
+        ({"filters": {"metadata": {"a": 10**400}}}, 422, "invalid_request"),
+        ({"filters": {"metadata": {"a": {"gt": 1}}}}, 422, "invalid_request"),
+        ({"filters": {"metadata": {"\ud800": "\ud800"}}}, 422, "invalid_request"),
+        ({"filters": {"metadata": {"a": "\x00"}}}, 400, "invalid_filter"),
+        ({"filters": {"metadata": {"a": {}}}}, 400, "invalid_filter"),
+        ({"filters": {"created_after": "0001-01-01T00:00:00+01:00"}}, 400, "invalid_filter"),
+    ]
+    for fields, status, code in bad:
+        for path in ("/search", "/tools/kb_search"):
+            body = json.dumps({"query": "x"} | fields)
+            answer = await http.post(path, content=body, headers={"content-type": "application/json"})
+            assert (answer.status_code, answer.json()["code"]) == (status, code), fields
 
 
 async def test_without_a_search_service_the_rest_goes_on(pool: Pool, tmp_path: Path) -> None:

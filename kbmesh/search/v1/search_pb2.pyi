@@ -6,7 +6,10 @@ isort:skip_file
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import struct_pb2 as _struct_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from kbmesh.common.v1 import tier_pb2 as _tier_pb2
 import builtins as _builtins
 import sys
@@ -19,6 +22,31 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _Mode:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Mode.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MODE_UNSPECIFIED: _Mode.ValueType  # 0
+    MODE_HYBRID: _Mode.ValueType  # 1
+    """Both legs. When the vector leg cannot answer, keywords do alone, and the answer is degraded."""
+    MODE_VECTOR: _Mode.ValueType  # 2
+    """By meaning alone. When that cannot be, the call fails with UNAVAILABLE."""
+    MODE_KEYWORD: _Mode.ValueType  # 3
+    """By words alone; the embedding service is not asked."""
+
+class Mode(_Mode, metaclass=_ModeEnumTypeWrapper): ...
+
+MODE_UNSPECIFIED: Mode.ValueType  # 0
+MODE_HYBRID: Mode.ValueType  # 1
+"""Both legs. When the vector leg cannot answer, keywords do alone, and the answer is degraded."""
+MODE_VECTOR: Mode.ValueType  # 2
+"""By meaning alone. When that cannot be, the call fails with UNAVAILABLE."""
+MODE_KEYWORD: Mode.ValueType  # 3
+"""By words alone; the embedding service is not asked."""
+Global___Mode: _TypeAlias = Mode  # noqa: Y015
+
 @_typing.final
 class KbSearchRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -26,30 +54,104 @@ class KbSearchRequest(_message.Message):
     QUERY_FIELD_NUMBER: _builtins.int
     KB_IDS_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    FILTERS_FIELD_NUMBER: _builtins.int
+    MIN_SCORE_FIELD_NUMBER: _builtins.int
+    EXPLAIN_FIELD_NUMBER: _builtins.int
+    CHANNEL_ID_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """1 to 4,000 characters of natural language; never parsed as syntax."""
     limit: _builtins.int
     """Passages wanted, 1 to 50; absent: 5."""
+    mode: Global___Mode.ValueType
+    """Which legs answer; unspecified: MODE_HYBRID."""
+    min_score: _builtins.float
+    """Passages of a lower Score.value are left out; 0 to 1."""
+    explain: _builtins.bool
+    """Fill Passage.explanation."""
+    channel_id: _builtins.str
+    """Look only in the knowledge bases of this channel, of those that the caller can see: of the caller's own
+    channel of that id and of those of the caller's teams. A channel without any finds nothing.
+    1 to 200 characters; empty: no channel. With kb_ids, what both name.
+    """
     @_builtins.property
     def kb_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Knowledge bases (UUID) to look in, at most 100; empty: all that the caller can see."""
 
+    @_builtins.property
+    def filters(self) -> Global___Filters: ...
     def __init__(
         self,
         *,
         query: _builtins.str = ...,
         kb_ids: _abc.Iterable[_builtins.str] | None = ...,
         limit: _builtins.int | None = ...,
+        mode: Global___Mode.ValueType = ...,
+        filters: Global___Filters | None = ...,
+        min_score: _builtins.float = ...,
+        explain: _builtins.bool = ...,
+        channel_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "limit", b"limit"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "filters", b"filters", "limit", b"limit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "kb_ids", b"kb_ids", "limit", b"limit", "query", b"query"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "channel_id", b"channel_id", "explain", b"explain", "filters", b"filters", "kb_ids", b"kb_ids", "limit", b"limit", "min_score", b"min_score", "mode", b"mode", "query", b"query"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
     _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
 
 Global___KbSearchRequest: _TypeAlias = KbSearchRequest  # noqa: Y015
+
+@_typing.final
+class Filters(_message.Message):
+    """Passages of documents for which all of these hold; what is not given holds for every document."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CATEGORY_FIELD_NUMBER: _builtins.int
+    DOCUMENT_IDS_FIELD_NUMBER: _builtins.int
+    CONTENT_TYPE_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    CREATED_AFTER_FIELD_NUMBER: _builtins.int
+    CREATED_BEFORE_FIELD_NUMBER: _builtins.int
+    category: _builtins.str
+    """As Passage.category."""
+    content_type: _builtins.str
+    """A media type, for instance "application/pdf"."""
+    @_builtins.property
+    def document_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """At most 100 (UUID). One that the caller cannot see contributes nothing."""
+
+    @_builtins.property
+    def metadata(self) -> _struct_pb2.Struct:
+        """What was noted on the document, at most 10 keys. A text, number, true, false, null, or list of texts (all of them,
+        in any order, beside others) is to be equal. An object is a range, {"gte": 2024, "lte": 2026}, one bound or both,
+        inclusive: numbers, or texts in the order of their code points, such as dates in ISO 8601.
+        """
+
+    @_builtins.property
+    def created_after(self) -> _timestamp_pb2.Timestamp:
+        """Moments at which the document was first uploaded: from created_after on, and before created_before."""
+
+    @_builtins.property
+    def created_before(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        category: _builtins.str = ...,
+        document_ids: _abc.Iterable[_builtins.str] | None = ...,
+        content_type: _builtins.str = ...,
+        metadata: _struct_pb2.Struct | None = ...,
+        created_after: _timestamp_pb2.Timestamp | None = ...,
+        created_before: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created_after", b"created_after", "created_before", b"created_before", "metadata", b"metadata"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["category", b"category", "content_type", b"content_type", "created_after", b"created_after", "created_before", b"created_before", "document_ids", b"document_ids", "metadata", b"metadata"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Filters: _TypeAlias = Filters  # noqa: Y015
 
 @_typing.final
 class KbSearchResponse(_message.Message):
@@ -95,6 +197,7 @@ class Passage(_message.Message):
     TIER_FIELD_NUMBER: _builtins.int
     CITATION_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
+    EXPLANATION_FIELD_NUMBER: _builtins.int
     chunk_id: _builtins.str
     document_id: _builtins.str
     kb_id: _builtins.str
@@ -109,6 +212,10 @@ class Passage(_message.Message):
     def citation(self) -> Global___Citation: ...
     @_builtins.property
     def score(self) -> Global___Score: ...
+    @_builtins.property
+    def explanation(self) -> Global___Explanation:
+        """Only if the request says explain."""
+
     def __init__(
         self,
         *,
@@ -122,10 +229,11 @@ class Passage(_message.Message):
         tier: _tier_pb2.Tier.ValueType = ...,
         citation: Global___Citation | None = ...,
         score: Global___Score | None = ...,
+        explanation: Global___Explanation | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["citation", b"citation", "score", b"score"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["citation", b"citation", "explanation", b"explanation", "score", b"score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["category", b"category", "chunk_id", b"chunk_id", "citation", b"citation", "content", b"content", "document_id", b"document_id", "filename", b"filename", "kb_id", b"kb_id", "label", b"label", "score", b"score", "tier", b"tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["category", b"category", "chunk_id", b"chunk_id", "citation", b"citation", "content", b"content", "document_id", b"document_id", "explanation", b"explanation", "filename", b"filename", "kb_id", b"kb_id", "label", b"label", "score", b"score", "tier", b"tier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -187,8 +295,8 @@ class Score(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     value: _builtins.float
     relevance: _builtins.float
-    """Reciprocal rank fusion of both legs, each weighted by the passage's share of the leg's best similarity: 1 for
-    a passage that is first in each.
+    """Reciprocal rank fusion of the legs of the mode, each weighted by the passage's share of the leg's best similarity:
+    1 for a passage that is first in each.
     """
     tier_weight: _builtins.float
     freshness: _builtins.float
@@ -222,3 +330,42 @@ class Score(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__vector_rank) -> _WhichOneofReturnType__vector_rank | None: ...
 
 Global___Score: _TypeAlias = Score  # noqa: Y015
+
+@_typing.final
+class Explanation(_message.Message):
+    """What a Score was made of, beside its own parts. Similarities are raw: with those of another question, or of the
+    other leg, they do not compare.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANK_FIELD_NUMBER: _builtins.int
+    VECTOR_SIMILARITY_FIELD_NUMBER: _builtins.int
+    KEYWORD_SIMILARITY_FIELD_NUMBER: _builtins.int
+    rank: _builtins.int
+    """Place in the answer, from 1."""
+    vector_similarity: _builtins.float
+    """Cosine similarity of question and passage; absent: not found by the vector leg, or too far behind its best."""
+    keyword_similarity: _builtins.float
+    """Score of the keyword leg, on a scale of its own; absent: as above."""
+    def __init__(
+        self,
+        *,
+        rank: _builtins.int = ...,
+        vector_similarity: _builtins.float | None = ...,
+        keyword_similarity: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_keyword_similarity", b"_keyword_similarity", "_vector_similarity", b"_vector_similarity", "keyword_similarity", b"keyword_similarity", "vector_similarity", b"vector_similarity"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_keyword_similarity", b"_keyword_similarity", "_vector_similarity", b"_vector_similarity", "keyword_similarity", b"keyword_similarity", "rank", b"rank", "vector_similarity", b"vector_similarity"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__keyword_similarity: _TypeAlias = _typing.Literal["keyword_similarity"]  # noqa: Y015
+    _WhichOneofArgType__keyword_similarity: _TypeAlias = _typing.Literal["_keyword_similarity", b"_keyword_similarity"]  # noqa: Y015
+    _WhichOneofReturnType__vector_similarity: _TypeAlias = _typing.Literal["vector_similarity"]  # noqa: Y015
+    _WhichOneofArgType__vector_similarity: _TypeAlias = _typing.Literal["_vector_similarity", b"_vector_similarity"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__keyword_similarity) -> _WhichOneofReturnType__keyword_similarity | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__vector_similarity) -> _WhichOneofReturnType__vector_similarity | None: ...
+
+Global___Explanation: _TypeAlias = Explanation  # noqa: Y015

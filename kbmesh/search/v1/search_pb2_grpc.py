@@ -47,9 +47,10 @@ class SearchServiceServicer:
     """
 
     def KbSearch(self, request, context):
-        """INVALID_ARGUMENT: empty or over-long query, limit out of range, malformed id.
+        """INVALID_ARGUMENT: empty or over-long query, limit out of range, malformed id, unknown mode, bad filter.
         UNAUTHENTICATED: no valid token. A knowledge base that the caller cannot see contributes
-        nothing, exactly as one that does not exist.
+        nothing, exactly as one that does not exist. NOT_FOUND: the caller sees no channel of that id.
+        UNAVAILABLE: the database does not answer, or MODE_VECTOR is asked for and there is no vector to search by.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,9 +34,10 @@ class SearchServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SearchServiceAsyncStub: ...
     KbSearch: _grpc.UnaryUnaryMultiCallable[_search_pb2.KbSearchRequest, _search_pb2.KbSearchResponse]
-    """INVALID_ARGUMENT: empty or over-long query, limit out of range, malformed id.
+    """INVALID_ARGUMENT: empty or over-long query, limit out of range, malformed id, unknown mode, bad filter.
     UNAUTHENTICATED: no valid token. A knowledge base that the caller cannot see contributes
-    nothing, exactly as one that does not exist.
+    nothing, exactly as one that does not exist. NOT_FOUND: the caller sees no channel of that id.
+    UNAVAILABLE: the database does not answer, or MODE_VECTOR is asked for and there is no vector to search by.
     """
 
 @_typing.type_check_only
@@ -45,9 +46,10 @@ class SearchServiceAsyncStub(SearchServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     KbSearch: _aio.UnaryUnaryMultiCallable[_search_pb2.KbSearchRequest, _search_pb2.KbSearchResponse]  # type: ignore[assignment]
-    """INVALID_ARGUMENT: empty or over-long query, limit out of range, malformed id.
+    """INVALID_ARGUMENT: empty or over-long query, limit out of range, malformed id, unknown mode, bad filter.
     UNAUTHENTICATED: no valid token. A knowledge base that the caller cannot see contributes
-    nothing, exactly as one that does not exist.
+    nothing, exactly as one that does not exist. NOT_FOUND: the caller sees no channel of that id.
+    UNAVAILABLE: the database does not answer, or MODE_VECTOR is asked for and there is no vector to search by.
     """
 
 class SearchServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -59,9 +61,10 @@ class SearchServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _search_pb2.KbSearchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_search_pb2.KbSearchResponse, _abc.Awaitable[_search_pb2.KbSearchResponse]]:
-        """INVALID_ARGUMENT: empty or over-long query, limit out of range, malformed id.
+        """INVALID_ARGUMENT: empty or over-long query, limit out of range, malformed id, unknown mode, bad filter.
         UNAUTHENTICATED: no valid token. A knowledge base that the caller cannot see contributes
-        nothing, exactly as one that does not exist.
+        nothing, exactly as one that does not exist. NOT_FOUND: the caller sees no channel of that id.
+        UNAVAILABLE: the database does not answer, or MODE_VECTOR is asked for and there is no vector to search by.
         """
 
 def add_SearchServiceServicer_to_server(servicer: SearchServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,6 +1,4 @@
-from collections.abc import Sequence
 from typing import Final
-from uuid import UUID
 
 import grpc
 
@@ -9,7 +7,16 @@ from kbmesh.observability import tracing
 from kbmesh.rpc.status import reason
 from kbmesh.search.v1 import search_pb2, search_pb2_grpc
 from kbmesh.tiers import tier_from_proto
-from services.ingest.domain.search import Citation, Passage, Score, SearchAnswer
+from services.ingest.domain.search import (
+    Citation,
+    Explanation,
+    Filters,
+    Mode,
+    Passage,
+    Question,
+    Score,
+    SearchAnswer,
+)
 
 ERRORS: Final[dict[grpc.StatusCode, type[errors.KbmeshError]]] = {
     grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidArgument,
@@ -24,6 +31,13 @@ ERRORS: Final[dict[grpc.StatusCode, type[errors.KbmeshError]]] = {
 }
 
 
+MODES: Final[dict[Mode, search_pb2.Mode.ValueType]] = {
+    Mode.HYBRID: search_pb2.MODE_HYBRID,
+    Mode.VECTOR: search_pb2.MODE_VECTOR,
+    Mode.KEYWORD: search_pb2.MODE_KEYWORD,
+}
+
+
 class GrpcSearch:
     """Port Search on the SearchService."""
 
@@ -31,13 +45,13 @@ class GrpcSearch:
         self._stub = search_pb2_grpc.SearchServiceStub(channel)
         self._timeout_s = timeout_s
 
-    async def kb_search(
-        self, authorization: str | None, *, query: str, kb_ids: Sequence[UUID], limit: int
-    ) -> SearchAnswer:
-        request = search_pb2.KbSearchRequest(query=query, kb_ids=[str(kb_id) for kb_id in kb_ids], limit=limit)
+    async def kb_search(self, authorization: str | None, question: Question) -> SearchAnswer:
         try:
             response = await self._stub.KbSearch(
-                request, timeout=self._timeout_s, metadata=_metadata(authorization), wait_for_ready=False
+                _request(question),
+                timeout=self._timeout_s,
+                metadata=_metadata(authorization),
+                wait_for_ready=False,
             )
         except grpc.aio.AioRpcError as error:
             raise _known(error) from error
@@ -60,6 +74,38 @@ def _known(error: grpc.aio.AioRpcError) -> errors.KbmeshError:
     if kind is errors.Unavailable:
         return kind("the search service does not answer", code="search_unavailable")
     return kind("the search service refused the call")
+
+
+def _request(question: Question) -> search_pb2.KbSearchRequest:
+    return search_pb2.KbSearchRequest(
+        query=question.query,
+        kb_ids=[str(kb_id) for kb_id in question.kb_ids],
+        limit=question.limit,
+        channel_id=question.channel_id or "",
+        mode=MODES[question.mode],
+        filters=None if question.filters is None else _filters(question.filters),
+        min_score=question.min_score,
+        explain=question.explain,
+    )
+
+
+def _filters(filters: Filters) -> search_pb2.Filters:
+    message = search_pb2.Filters(
+        category=filters.category or "",
+        document_ids=[str(document_id) for document_id in filters.document_ids],
+        content_type=filters.content_type or "",
+    )
+    message.metadata.update(filters.metadata)
+    try:
+        if filters.created_after is not None:
+            message.created_after.FromDatetime(filters.created_after)
+        if filters.created_before is not None:
+            message.created_before.FromDatetime(filters.created_before)
+    except (ValueError, OverflowError):
+        raise errors.InvalidArgument(
+            "a filter has a moment outside the years 1 to 9999", code="invalid_filter"
+        ) from None
+    return message
 
 
 def _passage(passage: search_pb2.Passage) -> Passage:
@@ -89,4 +135,13 @@ def _passage(passage: search_pb2.Passage) -> Passage:
             keyword_rank=score.keyword_rank if score.HasField("keyword_rank") else None,
             reason=score.reason,
         ),
+        explanation=_explanation(passage.explanation) if passage.HasField("explanation") else None,
+    )
+
+
+def _explanation(explanation: search_pb2.Explanation) -> Explanation:
+    return Explanation(
+        rank=explanation.rank,
+        vector_similarity=explanation.vector_similarity if explanation.HasField("vector_similarity") else None,
+        keyword_similarity=explanation.keyword_similarity if explanation.HasField("keyword_similarity") else None,
     )

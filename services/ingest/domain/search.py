@@ -1,8 +1,48 @@
-"""What the search service answers."""
+"""What the search service is asked, and what it answers."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from uuid import UUID
 
-from kbmesh.provenance import Tier
+from kbmesh.provenance import Category, Tier
+from services.ingest.domain.metadata import MetadataValue
+
+
+class Mode(StrEnum):
+    """Which legs answer."""
+
+    HYBRID = "hybrid"
+    VECTOR = "vector"
+    KEYWORD = "keyword"
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What must hold of a document, all of it; None or empty: anything."""
+
+    category: Category | None = None
+    document_ids: Sequence[UUID] = ()
+    content_type: str | None = None
+    metadata: Mapping[str, MetadataValue | Mapping[str, str | float]] = field(default_factory=dict)
+    """An object is a range, {"gte": 1, "lte": 2}; all else has to be equal."""
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """`kb_ids` empty: all knowledge bases that the caller can see, or those of the channel."""
+
+    query: str
+    kb_ids: Sequence[UUID] = ()
+    limit: int = 5
+    channel_id: str | None = None
+    mode: Mode = Mode.HYBRID
+    filters: Filters | None = None
+    min_score: float = 0.0
+    explain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +70,15 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
+class Explanation:
+    """`rank` in the answer, from 1; raw similarities, None where a leg did not find the passage."""
+
+    rank: int
+    vector_similarity: float | None
+    keyword_similarity: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Passage:
     chunk_id: str
     document_id: str
@@ -41,6 +90,8 @@ class Passage:
     tier: Tier | None
     citation: Citation
     score: Score
+    explanation: Explanation | None
+    """None unless the question asked for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,9 @@
-from collections.abc import Sequence
-from uuid import UUID
-
 from kbmesh.errors import Unavailable
-from services.ingest.domain.search import SearchAnswer
+from services.ingest.domain.search import Question, SearchAnswer
 from services.ingest.ports import Search
 
 
-async def kb_search(
-    search: Search | None, authorization: str | None, *, query: str, kb_ids: Sequence[UUID], limit: int
-) -> SearchAnswer:
+async def kb_search(search: Search | None, authorization: str | None, question: Question) -> SearchAnswer:
     """Asks the search service in the name of the caller; what the caller may see is decided there.
 
     Raises:
@@ -17,4 +12,4 @@ async def kb_search(
     """
     if search is None:
         raise Unavailable("this gateway has no search service to ask", code="search_unavailable")
-    return await search.kb_search(authorization, query=query, kb_ids=kb_ids, limit=limit)
+    return await search.kb_search(authorization, question)

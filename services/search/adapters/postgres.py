@@ -10,6 +10,7 @@ from pgvector import Vector
 from kbmesh.postgres import Pool, connection, transaction
 from kbmesh.provenance import Category, Tier
 from services.search.adapters import statements
+from services.search.adapters.filters import narrowed
 from services.search.domain.passages import Citation, Passage
 from services.search.domain.ranking import Candidate
 from services.search.domain.retrieval import CANDIDATES, QueryVector, Scan, Space, SpaceOutdated, Visibility
@@ -49,9 +50,18 @@ class PostgresPassages:
             self._space_read_at = time.monotonic()
         return self._space
 
+    async def channel_bases(self, visible: Visibility, channel_id: str) -> frozenset[UUID] | None:
+        async with connection(self._pool) as conn:
+            rows = await conn.fetch(statements.CHANNELS, visible.sub, list(visible.teams), channel_id)
+        if not rows:
+            return None
+        return frozenset(UUID(kb_id) for row in rows for kb_id in json.loads(row["settings"])["kb_ids"])
+
     async def count_chunks(self, visible: Visibility, *, at_most: int) -> int:
         async with connection(self._pool) as conn:
-            count: int = await conn.fetchval(statements.COUNT_CHUNKS, *_caller(visible), at_most)
+            count: int = await conn.fetchval(
+                *narrowed(visible, Scan.EXACT, statements.COUNT_CHUNKS, *_caller(visible), at_most)
+            )
         return count
 
     async def by_vector(
@@ -62,11 +72,13 @@ class PostgresPassages:
         try:
             if scan is Scan.EXACT:
                 async with connection(self._pool) as conn:
-                    rows = await conn.fetch(statements.NEAREST_EXACT.format_map(names), *arguments)
+                    statement = statements.NEAREST_EXACT.format_map(names)
+                    rows = await conn.fetch(*narrowed(visible, scan, statement, *arguments))
             else:
                 async with transaction(self._pool, readonly=True) as conn:
                     await conn.execute(statements.FORCE_INDEX)
-                    rows = await conn.fetch(statements.NEAREST_BY_INDEX.format_map(names), *arguments, FROM_INDEX)
+                    statement = statements.NEAREST_BY_INDEX.format_map(names)
+                    rows = await conn.fetch(*narrowed(visible, scan, statement, *arguments, FROM_INDEX))
         except asyncpg.UndefinedTableError as error:
             raise _gone(space) from error
         return [_candidate(row) for row in rows]
@@ -74,21 +86,15 @@ class PostgresPassages:
     async def by_keywords(self, text: str, visible: Visibility, scan: Scan) -> list[Candidate]:
         caller = _caller(visible)
         async with connection(self._pool) as conn:
-            [question] = await conn.fetch(statements.QUESTION, *caller, text, MATCHES_SOUGHT)
+            asked = (*caller, text, MATCHES_SOUGHT)
+            [question] = await conn.fetch(*narrowed(visible, scan, statements.QUESTION, *asked))
             if question["whole"] is None:
                 return []
-            arguments = (*caller, question["whole"], CANDIDATES)
-            if scan is Scan.EXACT:
-                rows = await conn.fetch(statements.BY_KEYWORDS_EXACT, *arguments)
-            else:
-                rows = await conn.fetch(
-                    statements.BY_KEYWORDS_BY_INDEX,
-                    *arguments,
-                    question["rare"],
-                    MATCHES_RANKED,
-                    question["common"],
-                    MATCHES_SOUGHT,
-                )
+            statement, arguments = statements.BY_KEYWORDS_EXACT, [*caller, question["whole"], CANDIDATES]
+            if scan is Scan.INDEX:
+                statement = statements.BY_KEYWORDS_BY_INDEX
+                arguments += [question["rare"], MATCHES_RANKED, question["common"], MATCHES_SOUGHT]
+            rows = await conn.fetch(*narrowed(visible, scan, statement, *arguments))
         return [_candidate(row) for row in rows]
 
     async def passages(self, chunk_ids: Sequence[UUID], visible: Visibility) -> list[Passage]:

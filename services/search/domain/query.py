@@ -1,19 +1,38 @@
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 from uuid import UUID
 
 from kbmesh.errors import InvalidArgument
+from services.search.domain.ids import parse_id
 
 MAX_QUERY_LENGTH: Final = 4_000
 MAX_KB_IDS: Final = 100
 MAX_LIMIT: Final = 50
 DEFAULT_LIMIT: Final = 5
+MAX_CHANNEL_ID_LENGTH: Final = 200
 
 _CONTROLS_TO_SPACES: Final = {
     point: " " for point in range(0xA0) if unicodedata.category(chr(point)) == "Cc" and chr(point) not in "\n\t"
 }
+
+
+class Mode(Enum):
+    """Which legs answer."""
+
+    HYBRID = "hybrid"
+    VECTOR = "vector"
+    KEYWORD = "keyword"
+
+    @property
+    def by_vector(self) -> bool:
+        return self is not Mode.KEYWORD
+
+    @property
+    def by_keywords(self) -> bool:
+        return self is not Mode.VECTOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +42,25 @@ class Query:
     text: str
     kb_ids: frozenset[UUID] | None = None
     limit: int = DEFAULT_LIMIT
+    mode: Mode = Mode.HYBRID
+    min_score: float = 0.0
+    """Of the rank score, in [0, 1]."""
+    channel_id: str | None = None
 
 
-def parse_query(text: str, kb_ids: Sequence[str] = (), limit: int | None = None) -> Query:
+def parse_query(
+    text: str,
+    kb_ids: Sequence[str] = (),
+    limit: int | None = None,
+    *,
+    mode: Mode = Mode.HYBRID,
+    min_score: float = 0.0,
+    channel_id: str = "",
+) -> Query:
     """
     Raises:
-        InvalidArgument: empty_query, query_too_long, too_many_kb_ids, invalid_kb_id or limit_out_of_range.
+        InvalidArgument: empty_query, query_too_long, too_many_kb_ids, invalid_kb_id, limit_out_of_range,
+            min_score_out_of_range or invalid_channel_id.
     """
     text = text.translate(_CONTROLS_TO_SPACES).strip()
     if not text:
@@ -42,14 +74,12 @@ def parse_query(text: str, kb_ids: Sequence[str] = (), limit: int | None = None)
     limit = DEFAULT_LIMIT if limit is None else limit
     if not 1 <= limit <= MAX_LIMIT:
         raise InvalidArgument(f"the limit is 1 to {MAX_LIMIT}, not {limit}", code="limit_out_of_range")
-    return Query(text, frozenset(map(_kb_id, kb_ids)) or None, limit)
-
-
-def _kb_id(text: str) -> UUID:
-    try:
-        # UUID() also takes braces, urn: prefixes and hyphens anywhere.
-        if len(text) == 36 and str(parsed := UUID(text)) == text.lower():
-            return parsed
-    except ValueError:
-        pass
-    raise InvalidArgument(f"not the id of a knowledge base: {text[:40]!r}", code="invalid_kb_id")
+    if not 0 <= min_score <= 1:
+        raise InvalidArgument(f"the least score is 0 to 1, not {min_score}", code="min_score_out_of_range")
+    if len(channel_id) > MAX_CHANNEL_ID_LENGTH or "\x00" in channel_id:
+        raise InvalidArgument(
+            f"the id of a channel has at most {MAX_CHANNEL_ID_LENGTH} characters, and no NUL",
+            code="invalid_channel_id",
+        )
+    bases = frozenset(parse_id(kb_id, of="knowledge base", code="invalid_kb_id") for kb_id in kb_ids)
+    return Query(text, bases or None, limit, mode, min_score, channel_id or None)

@@ -7,6 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from kbmesh.errors import KbmeshError
+from services.search.domain.filters import Filters
 
 CANDIDATES: Final = 50
 """Per leg; ranking sees no more."""
@@ -18,11 +19,13 @@ HNSW index filtered down to a tenth or less of its rows takes longer and finds 0
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """Whose knowledge bases may contribute: those of `sub` and of `teams`, only `kb_ids` of them unless None."""
+    """Whose knowledge bases may contribute: those of `sub` and of `teams`, only `kb_ids` of them unless None, and
+    of their documents those that `filters` let through."""
 
     sub: UUID
     teams: frozenset[UUID] = frozenset()
     kb_ids: frozenset[UUID] | None = None
+    filters: Filters | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from services.search.domain.passages import Answer, Citation, Passage
 from services.search.domain.query import parse_query
 from services.search.domain.ranking import Score
 from services.search.domain.retrieval import Visibility
+from services.search.entrypoints.wire import filters_of, mode_of
 from services.search.ports import PassageStore, QueryEmbedder
 
 SERVICE: Final = search_pb2.DESCRIPTOR.services_by_name["SearchService"].full_name
@@ -28,33 +29,44 @@ class SearchServicer(search_pb2_grpc.SearchServiceServicer):
     async def KbSearch(
         self, request: search_pb2.KbSearchRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> search_pb2.KbSearchResponse:
-        query = parse_query(request.query, request.kb_ids, request.limit if request.HasField("limit") else None)
+        query = parse_query(
+            request.query,
+            request.kb_ids,
+            request.limit if request.HasField("limit") else None,
+            mode=mode_of(request.mode),
+            min_score=request.min_score,
+            channel_id=request.channel_id,
+        )
+        filters = filters_of(request.filters)
         principal = current_principal()
         remaining_s = context.time_remaining()
         answer = await handlers.kb_search(
             query,
-            Visibility(principal.sub, principal.teams, query.kb_ids),
+            Visibility(principal.sub, principal.teams, query.kb_ids, filters),
             store=self._store,
             embedder=self._embedder,
             remaining_s=min(self._max_deadline_s if remaining_s is None else remaining_s, self._max_deadline_s),
             now=datetime.now(UTC),
         )
-        return _response(answer)
+        return _response(answer, explain=request.explain)
 
 
 def register(server: grpc.aio.Server, servicer: SearchServicer) -> None:
     search_pb2_grpc.add_SearchServiceServicer_to_server(servicer, server)
 
 
-def _response(answer: Answer) -> search_pb2.KbSearchResponse:
+def _response(answer: Answer, *, explain: bool) -> search_pb2.KbSearchResponse:
     return search_pb2.KbSearchResponse(
-        passages=[_passage(passage, score) for passage, score in answer.passages],
+        passages=[
+            _passage(passage, score, _explanation(place, score) if explain else None)
+            for place, (passage, score) in enumerate(answer.passages, start=1)
+        ],
         degraded=bool(answer.degraded_reason),
         degraded_reason=answer.degraded_reason,
     )
 
 
-def _passage(passage: Passage, score: Score) -> search_pb2.Passage:
+def _passage(passage: Passage, score: Score, explanation: search_pb2.Explanation | None) -> search_pb2.Passage:
     return search_pb2.Passage(
         chunk_id=str(passage.chunk_id),
         document_id=str(passage.document_id),
@@ -74,6 +86,13 @@ def _passage(passage: Passage, score: Score) -> search_pb2.Passage:
             keyword_rank=score.keyword_rank,
             reason=score.reason,
         ),
+        explanation=explanation,
+    )
+
+
+def _explanation(place: int, score: Score) -> search_pb2.Explanation:
+    return search_pb2.Explanation(
+        rank=place, vector_similarity=score.vector_similarity, keyword_similarity=score.keyword_similarity
     )
 
 

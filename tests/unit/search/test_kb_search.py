@@ -8,11 +8,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from kbmesh.errors import Unavailable
+from kbmesh.errors import NotFound, Unavailable
 from kbmesh.provenance import Category, Tier
 from services.search import handlers
 from services.search.domain.passages import Answer, Citation, Passage
-from services.search.domain.query import Query
+from services.search.domain.query import Mode, Query
 from services.search.domain.ranking import Candidate
 from services.search.domain.retrieval import (
     EXACT_UP_TO,
@@ -28,6 +28,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SPACE = Space("mini_2", "vectors_mini_2", 2)
 OLD_SPACE = Space("old_2", "vectors_old_2", 2)
 BY_VECTOR, BY_KEYWORD = uuid4(), uuid4()
+A, B, C = uuid4(), uuid4(), uuid4()
 
 
 def passage(chunk_id: UUID) -> Passage:
@@ -47,6 +48,8 @@ class FakeStore:
     keywords_failure: Unavailable | None = None
     scans: list[Scan] = field(default_factory=list)
     searched: list[str] = field(default_factory=list)
+    channels: dict[str, frozenset[UUID]] = field(default_factory=dict)
+    seen_bases: frozenset[UUID] | None = None
     fresh_looks: int = 0
     keyword_searches: int = 0
 
@@ -54,7 +57,11 @@ class FakeStore:
         self.fresh_looks += not cached
         return self.space if cached else self.newer_space
 
+    async def channel_bases(self, visible: Visibility, channel_id: str) -> frozenset[UUID] | None:
+        return self.channels.get(channel_id)
+
     async def count_chunks(self, visible: Visibility, *, at_most: int) -> int:
+        self.seen_bases = visible.kb_ids
         return min(self.visible_chunks, at_most)
 
     async def by_vector(
@@ -109,11 +116,18 @@ class FakeEmbedder:
 
 
 async def search(
-    store: FakeStore | None = None, embedder: FakeEmbedder | None = None, *, limit: int = 5
+    store: FakeStore | None = None,
+    embedder: FakeEmbedder | None = None,
+    *,
+    limit: int = 5,
+    kb_ids: frozenset[UUID] | None = None,
+    mode: Mode = Mode.HYBRID,
+    min_score: float = 0,
+    channel_id: str | None = None,
 ) -> Answer:
     return await handlers.kb_search(
-        Query("churn?", None, limit),
-        Visibility(uuid4()),
+        Query("churn?", kb_ids, limit, mode, min_score, channel_id),
+        Visibility(uuid4(), kb_ids=kb_ids),
         store=store or FakeStore(),
         embedder=embedder or FakeEmbedder(),
         remaining_s=10,
@@ -256,3 +270,55 @@ async def test_a_cancelled_search_leaves_nothing_running() -> None:
 
     assert embedder.cancelled
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_one_leg_is_asked_alone_and_is_then_all_of_the_relevance() -> None:
+    store, embedder = FakeStore(), FakeEmbedder()
+
+    by_vector = await search(store, mode=Mode.VECTOR)
+    assert (ids(by_vector), store.keyword_searches) == ([BY_VECTOR], 0)
+    by_keyword = await search(embedder=embedder, mode=Mode.KEYWORD)
+    assert (ids(by_keyword), embedder.asked) == ([BY_KEYWORD], [])
+    assert [answer.passages[0][1].relevance for answer in (by_vector, by_keyword)] == [1, 1]
+    assert by_vector.degraded_reason == by_keyword.degraded_reason == ""
+
+
+@pytest.mark.parametrize("code", ["embedding_unavailable", "space_gone"])
+async def test_a_vector_that_is_asked_for_and_cannot_be_had_is_an_outage(code: str) -> None:
+    embedder = FakeEmbedder(failure=VectorLegSkipped("down", code=code))
+
+    with pytest.raises(Unavailable) as failure:
+        await search(embedder=embedder, mode=Mode.VECTOR)
+
+    assert failure.value.code == code
+    assert ids(await search(embedder=embedder, mode=Mode.KEYWORD)) == [BY_KEYWORD]
+
+
+async def test_what_scores_less_than_asked_for_is_left_out() -> None:
+    assert ids(await search(min_score=0.35)) == [BY_VECTOR, BY_KEYWORD]
+    assert ids(await search(min_score=0.36)) == [BY_VECTOR]
+    assert ids(await search(min_score=1)) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "channel", "seen"),
+    [
+        (None, {A, B}, {A, B}),
+        ({A}, {A, B}, {A}),
+        ({C}, {A, B}, set()),
+        (None, set(), set()),
+    ],
+)
+async def test_a_channel_leaves_of_what_is_asked_for_its_own_bases(
+    asked: set[UUID] | None, channel: set[UUID], seen: set[UUID]
+) -> None:
+    store = FakeStore(channels={"slack:1": frozenset(channel)})
+
+    await search(store, kb_ids=None if asked is None else frozenset(asked), channel_id="slack:1")
+
+    assert store.seen_bases == frozenset(seen)
+
+
+async def test_a_channel_that_is_not_there_is_not_found() -> None:
+    with pytest.raises(NotFound, match="channel_not_found"):
+        await search(channel_id="slack:1")

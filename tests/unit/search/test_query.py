@@ -48,6 +48,18 @@ def test_more_than_a_hundred_knowledge_bases_are_refused() -> None:
         parse_query("q", [str(uuid4())] * 101)
 
 
+@pytest.mark.parametrize("min_score", [-0.1, 1.1, float("nan"), float("inf")])
+def test_a_least_score_out_of_range_is_refused(min_score: float) -> None:
+    with pytest.raises(InvalidArgument, match="min_score_out_of_range"):
+        parse_query("q", min_score=min_score)
+
+
+@pytest.mark.parametrize("channel_id", ["c" * 201, "slack:\x00"])
+def test_what_cannot_be_a_channel_is_refused(channel_id: str) -> None:
+    with pytest.raises(InvalidArgument, match="invalid_channel_id"):
+        parse_query("q", channel_id=channel_id)
+
+
 def test_an_error_does_not_repeat_the_question() -> None:
     with pytest.raises(InvalidArgument) as error:
         parse_query("secret " * 1_000)

@@ -1,0 +1,63 @@
+"""A caller's conditions on documents, put into a statement beside its access predicate."""
+
+# ruff: noqa: S608 - what is put into the statements are constants of this module and numbers of arguments
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from services.search.adapters.statements import OF_CHUNKS, OF_DOCUMENTS, OF_VECTORS, VISIBLE_BASES
+from services.search.domain.filters import Filters
+from services.search.domain.retrieval import Scan, Visibility
+
+_IN_RANGE: Final = "$ ? (($gte == null || @ >= $gte) && ($lte == null || @ <= $lte))"
+"""In a JSON path a number and a text do not compare, and a list is within if one of its values is."""
+
+
+def narrowed(visible: Visibility, scan: Scan, statement: str, *arguments: object) -> tuple[Any, ...]:
+    """`statement` and its arguments, for the rows of those documents alone that the filters let through."""
+    if visible.filters is None:
+        return statement, *arguments
+    conditions, values = [], list(arguments)
+    for condition, *given in _conditions(visible.filters):
+        numbers = range(len(values) + 1, len(values) + 1 + len(given))
+        conditions.append(condition.format(*(f"${number}" for number in numbers)))
+        values += given
+    return (
+        statement.replace(OF_VECTORS, _OF_VECTORS[scan])
+        .replace(OF_CHUNKS, _OF_CHUNKS[scan])
+        .replace(OF_DOCUMENTS, f"AND {' AND '.join(conditions)}"),
+        *values,
+    )
+
+
+# Exact: the planner may begin with the documents, which are few. By index: each row that the index gives is looked
+# up, so that the order in which it gives them stays.
+_OF_CHUNKS: Final = {
+    Scan.EXACT: f"""AND document_id IN (
+        SELECT documents.id FROM documents WHERE documents.kb_id = ANY({VISIBLE_BASES}) {OF_DOCUMENTS})""",
+    Scan.INDEX: f"AND (SELECT true FROM documents WHERE documents.id = document_id {OF_DOCUMENTS})",
+}
+_OF_VECTORS: Final = {
+    Scan.EXACT: f"AND chunk_id IN (SELECT chunks.id FROM chunks WHERE true {OF_CHUNKS})",
+    Scan.INDEX: f"AND (SELECT true FROM chunks WHERE chunks.id = chunk_id {OF_CHUNKS})",
+}
+
+
+def _conditions(filters: Filters) -> Iterator[tuple[str, *tuple[object, ...]]]:
+    """On `documents`, each with its arguments. Metadata is compared as in the list of documents."""
+    if filters.category is not None:
+        yield "documents.category = {}", filters.category
+    if filters.document_ids:
+        yield "documents.id = ANY({}::uuid[])", list(filters.document_ids)
+    if filters.content_type is not None:
+        yield "documents.content_type = {}", filters.content_type
+    if filters.metadata:
+        yield "documents.metadata @> {}::jsonb", json.dumps(filters.metadata)
+    for one in filters.ranges:
+        bounds = json.dumps({"gte": one.gte, "lte": one.lte})
+        yield f"jsonb_path_exists(documents.metadata -> {{}}::text, '{_IN_RANGE}', {{}}::jsonb)", one.key, bounds
+    if filters.created_after is not None:
+        yield "documents.created_at >= {}", filters.created_after
+    if filters.created_before is not None:
+        yield "documents.created_at < {}", filters.created_before
