@@ -88,8 +88,10 @@ async def test_the_tool_answers_with_what_a_model_needs(http: httpx.AsyncClient,
 
     assert len(answer["passages"]) == 5
     first = answer["passages"][0]
-    assert set(first) == {"label", "content", "citation", "score"}
+    assert set(first) == {"label", "tier", "content", "citation", "score"}
     assert first["label"] == f"[UPLOADED DOCUMENT: {first['citation']['filename']}]"
+    assert f"1. {first['label']}, CustomerFact, score" in answer["text"]
+    assert f"> {first['content']}" in answer["text"]
     assert 0 < first["score"] <= 1
 
 
