@@ -2,6 +2,7 @@
 
 import click
 
+from kbmesh.cli.mcp import mcp
 from kbmesh.cli.spaces import spaces
 
 
@@ -10,4 +11,5 @@ def main() -> None:
     """Operates a kbmesh installation."""
 
 
+main.add_command(mcp)
 main.add_command(spaces)

@@ -1,7 +1,7 @@
 import logging
 import sys
 from traceback import extract_tb
-from typing import Any
+from typing import Any, TextIO
 
 import structlog
 from opentelemetry import trace
@@ -11,8 +11,8 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 from kbmesh.errors import KbmeshError
 
 
-def configure_logging(service: str, level: str = "info") -> None:
-    """JSON lines on stdout, from this project and its libraries alike, with the ids of the current trace."""
+def configure_logging(service: str, level: str = "info", stream: TextIO | None = None) -> None:
+    """JSON lines from this project and its libraries alike, with the ids of the trace, on `stream` or stdout."""
     structlog.contextvars.bind_contextvars(service=service)
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -27,7 +27,7 @@ def configure_logging(service: str, level: str = "info") -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stdout)
+    handler = logging.StreamHandler(stream or sys.stdout)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
@@ -39,7 +39,7 @@ def configure_logging(service: str, level: str = "info") -> None:
         )
     )
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
-    for noisy in ("aiokafka", "httpx", "unstructured", "pdfminer"):
+    for noisy in ("aiokafka", "httpx", "mcp", "unstructured", "pdfminer"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 

@@ -26,6 +26,18 @@ _CODES: Final[dict[type[errors.KbmeshError], int]] = {
     errors.Unavailable: code_pb2.UNAVAILABLE,
 }
 
+_KINDS: Final[dict[grpc.StatusCode, type[errors.KbmeshError]]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidArgument,
+    grpc.StatusCode.UNAUTHENTICATED: errors.Unauthenticated,
+    grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDenied,
+    grpc.StatusCode.NOT_FOUND: errors.NotFound,
+    grpc.StatusCode.ABORTED: errors.Conflict,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: errors.ResourceExhausted,
+    # To the caller of this process a late answer of the service behind it is one that did not come.
+    grpc.StatusCode.DEADLINE_EXCEEDED: errors.Unavailable,
+    grpc.StatusCode.UNAVAILABLE: errors.Unavailable,
+}
+
 
 def to_status(error: errors.KbmeshError) -> grpc.Status:
     """The status to abort a call with."""
@@ -46,3 +58,16 @@ def reason(error: grpc.Call | grpc.aio.AioRpcError) -> str | None:
         if detail.Unpack(info) and info.domain == DOMAIN:
             return str(info.reason)
     return None
+
+
+def to_error(error: grpc.aio.AioRpcError, service: str) -> errors.KbmeshError:
+    """What a call of `service` in the name of somebody else ended with, for that caller: with the code of the
+    service, or "<service>_unavailable" where nobody answered."""
+    kind = _KINDS.get(error.code(), errors.KbmeshError)
+    code = reason(error)
+    if code is not None:
+        return kind(error.details() or "", code=code.lower())
+    # Not from a server of this project: its words may name addresses.
+    if kind is errors.Unavailable:
+        return kind(f"the {service} service does not answer", code=f"{service}_unavailable")
+    return kind(f"the {service} service refused the call")

@@ -94,7 +94,7 @@ async def test_everything_that_search_takes_is_passed_on(http: httpx.AsyncClient
         metadata={"owner": "Finance", "year": 2026, "audited": True},
         created_at=moment,
     )
-    await corpus.add_document(mine, Text("churn", (0.9, 0.1, 0, 0)), filename="second")
+    await corpus.add_document(mine, Text("churn", (0.6, 0.8, 0, 0)), filename="second")
     await corpus.add_document(other, Text("churn"), filename="elsewhere")
     await corpus.add_channel(ANN, "slack:1", mine)
 
@@ -107,7 +107,7 @@ async def test_everything_that_search_takes_is_passed_on(http: httpx.AsyncClient
 
     assert await files() == ["wanted", "second"]
     assert await files("/tools/kb_search") == ["wanted", "second"]
-    assert await files(min_score=0.999) == ["wanted"]
+    assert await files(min_score=0.9) == ["wanted"]
     assert await files(kb_ids=[str(other)]) == []
     for filters in (
         {"category": "strategy"},
@@ -136,8 +136,10 @@ async def test_the_tool_answers_with_what_a_model_needs(http: httpx.AsyncClient,
 
     assert len(answer["passages"]) == 5
     first = answer["passages"][0]
-    assert set(first) == {"label", "content", "citation", "score"}
+    assert set(first) == {"label", "tier", "content", "citation", "score"}
     assert first["label"] == f"[UPLOADED DOCUMENT: {first['citation']['filename']}]"
+    assert f"1. {first['label']}, CustomerFact, score" in answer["text"]
+    assert f"> {first['content']}" in answer["text"]
     assert 0 < first["score"] <= 1
 
 

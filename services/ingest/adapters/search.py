@@ -3,8 +3,8 @@ from typing import Final
 import grpc
 
 from kbmesh import errors
-from kbmesh.observability import tracing
-from kbmesh.rpc.status import reason
+from kbmesh.rpc import metadata_for
+from kbmesh.rpc.status import to_error
 from kbmesh.search.v1 import search_pb2, search_pb2_grpc
 from kbmesh.tiers import tier_from_proto
 from services.ingest.domain.search import (
@@ -17,19 +17,6 @@ from services.ingest.domain.search import (
     Score,
     SearchAnswer,
 )
-
-ERRORS: Final[dict[grpc.StatusCode, type[errors.KbmeshError]]] = {
-    grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidArgument,
-    grpc.StatusCode.UNAUTHENTICATED: errors.Unauthenticated,
-    grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDenied,
-    grpc.StatusCode.NOT_FOUND: errors.NotFound,
-    grpc.StatusCode.ABORTED: errors.Conflict,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: errors.ResourceExhausted,
-    # To the caller of the gateway a late answer of the service behind it is one that did not come.
-    grpc.StatusCode.DEADLINE_EXCEEDED: errors.Unavailable,
-    grpc.StatusCode.UNAVAILABLE: errors.Unavailable,
-}
-
 
 MODES: Final[dict[Mode, search_pb2.Mode.ValueType]] = {
     Mode.HYBRID: search_pb2.MODE_HYBRID,
@@ -50,30 +37,12 @@ class GrpcSearch:
             response = await self._stub.KbSearch(
                 _request(question),
                 timeout=self._timeout_s,
-                metadata=_metadata(authorization),
+                metadata=metadata_for(authorization),
                 wait_for_ready=False,
             )
         except grpc.aio.AioRpcError as error:
-            raise _known(error) from error
+            raise to_error(error, "search") from error
         return SearchAnswer(tuple(map(_passage, response.passages)), response.degraded, response.degraded_reason)
-
-
-def _metadata(authorization: str | None) -> tuple[tuple[str, str], ...]:
-    # With authentication off nobody has looked at the header, and gRPC takes no others than these.
-    said = authorization is not None and authorization.isascii() and authorization.isprintable()
-    identity = (("authorization", authorization),) if authorization is not None and said else ()
-    return identity + tuple(tracing.inject().items())
-
-
-def _known(error: grpc.aio.AioRpcError) -> errors.KbmeshError:
-    kind = ERRORS.get(error.code(), errors.KbmeshError)
-    code = reason(error)
-    if code is not None:
-        return kind(error.details() or "", code=code.lower())
-    # Not from a server of this project: its words may name addresses.
-    if kind is errors.Unavailable:
-        return kind("the search service does not answer", code="search_unavailable")
-    return kind("the search service refused the call")
 
 
 def _request(question: Question) -> search_pb2.KbSearchRequest:

@@ -1,12 +1,13 @@
 """Search as JSON: for programs, and as a tool for language models."""
 
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
+from kbmesh import tools
 from kbmesh.provenance import Category, Tier
 from services.ingest.domain.metadata import MAX_NUMBER
 from services.ingest.domain.search import Filters, Mode, Question, SearchAnswer
@@ -15,13 +16,6 @@ from services.ingest.entrypoints.http.problems import responses
 from services.ingest.handlers.search import kb_search
 
 router = APIRouter(tags=["search"])
-
-TOOL_NAME: Final = "kb_search"
-TOOL_DESCRIPTION: Final = (
-    "Finds passages in the user's uploaded documents. Best first; the label of each says how far to trust it, the"
-    " citation where it stands."
-)
-
 
 # Without a limit pydantic lets halves of surrogate pairs through, which nothing behind it can encode.
 Text = Annotated[str, Field(max_length=16_384)]
@@ -57,21 +51,7 @@ class FiltersIn(BaseModel):
     created_before: datetime | None = None
 
 
-class ToolIn(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    query: str = Field(
-        min_length=1,
-        max_length=4000,
-        description="A question or keywords, in natural language.",
-        examples=["How is customer churn defined?"],
-    )
-    kb_ids: list[UUID] = Field(
-        default=[],
-        max_length=100,
-        description="Ids of the knowledge bases to look in; by default all that the caller can see.",
-    )
-    limit: int = Field(5, ge=1, le=50, description="How many passages at most.")
+class ToolIn(tools.KbSearchArguments):
     channel_id: str | None = Field(
         None,
         min_length=1,
@@ -146,32 +126,18 @@ class SearchOut(BaseModel):
     degraded_reason: str
 
 
-class ToolCitation(BaseModel):
-    document_id: UUID
-    filename: str
-    page: int | None
-    headings: list[str]
-
-
-class ToolPassage(BaseModel):
-    label: str
-    content: str
-    citation: ToolCitation
-    score: float
-
-
-class ToolOut(BaseModel):
-    passages: list[ToolPassage] = Field(description="Best first.")
-    degraded: bool
+class ToolOut(tools.KbSearchResult):
+    text: str = Field(description="The same for a language model to read, with the labels explained.")
 
     @classmethod
     def of(cls, answer: SearchAnswer) -> "ToolOut":
-        return cls(
+        result = tools.KbSearchResult(
             passages=[
-                ToolPassage(
+                tools.Passage(
                     label=passage.label,
+                    tier=passage.tier,
                     content=passage.content,
-                    citation=ToolCitation(
+                    citation=tools.Citation(
                         document_id=UUID(passage.document_id),
                         filename=passage.filename,
                         page=passage.citation.page,
@@ -183,24 +149,7 @@ class ToolOut(BaseModel):
             ],
             degraded=answer.degraded,
         )
-
-
-class Function(BaseModel):
-    name: str
-    description: str
-    parameters: dict[str, Any] = Field(description="A JSON schema.")
-
-
-class FunctionTool(BaseModel):
-    type: Literal["function"] = "function"
-    function: Function
-
-
-class ToolDefinition(BaseModel):
-    name: str
-    description: str
-    input_schema: dict[str, Any] = Field(description="A JSON schema of what `POST /tools/kb_search` takes.")
-    openai: FunctionTool = Field(description="The same as an entry of `tools` in a chat completion request.")
+        return cls(passages=result.passages, degraded=result.degraded, text=tools.render(result))
 
 
 @router.post("/search", dependencies=[SmallBody], responses=responses(400, 404, 413, 429))
@@ -216,15 +165,9 @@ async def call_tool(request: Request, _: Caller, body: ToolIn) -> ToolOut:
 
 
 @router.get("/tools/kb_search", responses=responses())
-async def describe_tool(_: Caller) -> ToolDefinition:
+async def describe_tool(_: Caller) -> tools.ToolDefinition:
     """What to tell a language model about `POST /tools/kb_search`."""
-    schema = ToolIn.model_json_schema()
-    return ToolDefinition(
-        name=TOOL_NAME,
-        description=TOOL_DESCRIPTION,
-        input_schema=schema,
-        openai=FunctionTool(function=Function(name=TOOL_NAME, description=TOOL_DESCRIPTION, parameters=schema)),
-    )
+    return tools.definition(ToolIn)
 
 
 async def _answer(request: Request, body: ToolIn, *, explain: bool = False) -> SearchAnswer:
