@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import product
 from uuid import UUID, uuid4
 
 import pytest
@@ -52,7 +53,7 @@ async def corpus(postgres_settings: PostgresSettings) -> AsyncIterator[Corpus]:
 
 
 async def answered(
-    store: PostgresPassages, visible: Visibility, mode: Mode, channel_id: str | None = None
+    store: PostgresPassages, visible: Visibility, mode: Mode = Mode.HYBRID, channel_id: str | None = None
 ) -> set[UUID]:
     answer = await handlers.kb_search(
         Query("churn", visible.kb_ids, 50, mode, channel_id=channel_id),
@@ -65,13 +66,13 @@ async def answered(
     return {passage.chunk_id for passage, _ in answer.passages}
 
 
-async def found(store: PostgresPassages, visible: Visibility, mode: Mode = Mode.HYBRID) -> set[UUID]:
+async def found(store: PostgresPassages, visible: Visibility) -> set[UUID]:
     """What a search gives, after a check that each leg alone gives the same."""
     by_leg = [
         *[await store.by_keywords("churn", visible, scan) for scan in Scan],
         *[await store.by_vector(ALONG_FIRST_AXIS, SEARCHED, visible, scan) for scan in Scan],
     ]
-    passages = await answered(store, visible, mode)
+    passages = await answered(store, visible)
     assert await store.count_chunks(visible, at_most=50) == len(passages)
     for leg in by_leg:
         assert {candidate.chunk_id for candidate in leg} == passages
@@ -106,86 +107,105 @@ class Paper:
     base: int
     category: str
     year: int
+    document_id: UUID
+    chunk_id: UUID
 
 
 @dataclass(frozen=True)
-class Wanted:
-    papers: frozenset[int]
-    category: str
-    years: tuple[int, int] | None
+class Library:
+    """Of each owner a base, of each base a paper for every category and year."""
+
+    corpus: Corpus
+    owners: dict[str, UUID]
+    kb_ids: list[UUID]
+    papers: list[Paper]
 
 
-categories, years = st.sampled_from(["strategy", "other"]), st.integers(2024, 2026)
-papers = st.lists(st.builds(Paper, st.sampled_from(BASES), categories, years), max_size=8)
-wanted = st.builds(
-    Wanted,
-    st.frozensets(st.integers(0, 9), max_size=6),
-    st.just("") | categories,
-    st.none() | st.tuples(years, years),
+OWNERS = ["me", "me again", "team 0", "team 1", "a stranger"]
+CATEGORIES, YEARS = ["strategy", "other"], range(2024, 2027)
+
+
+@pytest.fixture
+async def library(corpus: Corpus) -> Library:
+    me = uuid4()
+    owners = {name: uuid4() for name in OWNERS} | {"me": me, "me again": me}
+    kb_ids = [await corpus.add_base(owners[name], team=name.startswith("team")) for name in OWNERS]
+    papers = []
+    for base, category, year in product(BASES, CATEGORIES, YEARS):
+        document_id = uuid4()
+        [chunk_id] = await corpus.add_document(
+            kb_ids[base], Text("churn"), document_id=document_id, category=category, metadata={"year": year}
+        )
+        papers.append(Paper(base, category, year, document_id, chunk_id))
+    return Library(corpus, owners, kb_ids, papers)
+
+
+numbers = st.integers(0, len(OWNERS) * len(CATEGORIES) * len(YEARS))
+no_papers: frozenset[int] = frozenset()
+papers = st.just(no_papers) | st.frozensets(numbers, min_size=5)
+channels = st.none() | st.tuples(st.sampled_from(OWNERS), st.frozensets(st.sampled_from(range(len(BASES) + 1))))
+
+
+@settings(WORLDS, max_examples=40)
+@given(
+    memberships,
+    asked_for,
+    st.sampled_from(Mode),
+    st.sampled_from(["", *CATEGORIES]),
+    st.none() | st.tuples(st.sampled_from(YEARS), st.sampled_from(YEARS)).map(sorted),
+    papers,
+    channels,
 )
-channel_owners = st.none() | st.sampled_from(["mine", "a stranger's", 0, 1])
-
-
-@settings(WORLDS, max_examples=20)
-@given(bases, papers, memberships, asked_for, wanted, st.sampled_from(Mode), channel_owners, asked_for)
 async def test_filters_modes_and_channels_take_away_from_what_is_visible_and_add_nothing(
-    corpus: Corpus,
-    bases: list[Base],
-    papers: list[Paper],
+    library: Library,
     memberships: frozenset[int],
     asked_for: frozenset[int] | None,
-    wanted: Wanted,
     mode: Mode,
-    channel_owner: str | int | None,
-    in_channel: frozenset[int] | None,
+    category: str,
+    years: list[int] | None,
+    picked: frozenset[int],
+    channel: tuple[str, frozenset[int]] | None,
 ) -> None:
-    users, teams = [uuid4() for _ in USERS], [uuid4() for _ in TEAMS]
-    kb_ids = [await corpus.add_base((teams if base.team else users)[base.owner], team=base.team) for base in bases]
-    mine = {n for n, base in enumerate(bases) if (base.owner in memberships if base.team else base.owner == 0)}
-    unknown = [uuid4() for _ in BASES]
-    ids_of = dict(enumerate(kb_ids)) | {n: unknown[n] for n in BASES if n >= len(kb_ids)}
-    document_ids = [uuid4() for _ in range(10)]
-    expected: set[UUID] = set()
-    for number, paper in enumerate(papers):
-        if paper.base >= len(kb_ids):
-            continue
-        chunks = await corpus.add_document(
-            kb_ids[paper.base],
-            Text("churn"),
-            document_id=document_ids[number],
-            category=paper.category,
-            metadata={"year": paper.year},
+    known_or_not = [*library.kb_ids, uuid4()]
+    document_ids = [*(paper.document_id for paper in library.papers), uuid4()]
+    seen = {"me", "me again", *(f"team {number}" for number in memberships)}
+    expected = {
+        paper.chunk_id
+        for number, paper in enumerate(library.papers)
+        if OWNERS[paper.base] in seen
+        and (asked_for is None or paper.base in asked_for)
+        and (channel is None or paper.base in channel[1])
+        and category in ("", paper.category)
+        and (years is None or years[0] <= paper.year <= years[1])
+        and (not picked or number in picked)
+    }
+    channel_id = None
+    if channel is not None:
+        channel_id = str(uuid4())
+        owner, bases = channel
+        await library.corpus.add_channel(
+            library.owners[owner], channel_id, *(known_or_not[n] for n in bases), team=owner.startswith("team")
         )
-        if (
-            paper.base in mine
-            and (asked_for is None or paper.base in asked_for)
-            and (channel_owner is None or paper.base in (in_channel or ()))
-            and (not wanted.papers or number in wanted.papers)
-            and wanted.category in ("", paper.category)
-            and (wanted.years is None or wanted.years[0] <= paper.year <= wanted.years[1])
-        ):
-            expected |= set(chunks)
-    channel_id = None if channel_owner is None else str(uuid4())
-    if channel_id is not None:
-        team = isinstance(channel_owner, int)
-        owner = teams[channel_owner] if isinstance(channel_owner, int) else users[channel_owner != "mine"]
-        await corpus.add_channel(owner, channel_id, *(ids_of[n] for n in in_channel or ()), team=team)
     filters = parse_filters(
-        category=wanted.category,
-        document_ids=[str(document_ids[number]) for number in wanted.papers],
-        metadata={} if wanted.years is None else {"year": {"gte": wanted.years[0], "lte": wanted.years[1]}},
+        category=category,
+        document_ids=[str(document_ids[number]) for number in picked],
+        metadata={} if years is None else {"year": {"gte": years[0], "lte": years[1]}},
     )
-    asked_ids = None if asked_for is None else frozenset(ids_of[n] for n in asked_for)
-    visible = Visibility(users[0], frozenset(teams[n] for n in memberships), asked_ids, filters)
-    store = PostgresPassages(corpus.pool)
+    visible = Visibility(
+        library.owners["me"],
+        frozenset(library.owners[f"team {number}"] for number in memberships),
+        None if asked_for is None else frozenset(known_or_not[n] for n in asked_for),
+        filters,
+    )
+    store = PostgresPassages(library.corpus.pool)
 
-    if channel_owner == "a stranger's" or (isinstance(channel_owner, int) and channel_owner not in memberships):
+    if channel is not None and channel[0] not in seen:
         with pytest.raises(NotFound):
             await answered(store, visible, mode, channel_id)
     else:
         assert await answered(store, visible, mode, channel_id) == expected
-    if channel_id is None:
-        assert await found(store, visible, mode) == expected
+    if channel is None:
+        assert await found(store, visible) == expected
 
 
 async def test_a_team_and_a_user_of_the_same_id_are_not_the_same_owner(corpus: Corpus) -> None:
