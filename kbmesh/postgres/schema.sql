@@ -28,6 +28,33 @@ COMMENT ON EXTENSION vector IS 'vector data type and ivfflat and hnsw access met
 
 
 --
+-- Name: lexeme_weights(text[], double precision[]); Type: FUNCTION; Schema: public; Owner: -
+--
+
+CREATE FUNCTION public.lexeme_weights(lexemes text[], weights double precision[]) RETURNS public.sparsevec
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    RETURN (SELECT ((('{'::text || string_agg(((weighed.dimension || ':'::text) || weighed.weight), ','::text)) || '}/1000000000'::text))::public.sparsevec AS sparsevec FROM (SELECT (((hashtextextended(w.lexeme, (0)::bigint) & ('0111111111111111111111111111111111111111111111111111111111111111'::"bit")::bigint) % (1000000000)::bigint) + 1) AS dimension, (sum(w.weight))::real AS weight FROM UNNEST(lexeme_weights.lexemes, lexeme_weights.weights) w(lexeme, weight) GROUP BY (((hashtextextended(w.lexeme, (0)::bigint) & ('0111111111111111111111111111111111111111111111111111111111111111'::"bit")::bigint) % (1000000000)::bigint) + 1)) weighed);
+
+
+--
+-- Name: bm25_weights(tsvector); Type: FUNCTION; Schema: public; Owner: -
+--
+
+CREATE FUNCTION public.bm25_weights(words tsvector) RETURNS public.sparsevec
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    RETURN (SELECT public.lexeme_weights(array_agg(terms.lexeme), array_agg(((terms.tf * (2.2)::double precision) / (terms.tf + ((1.2)::double precision * ((0.25)::double precision + (((0.75)::double precision * terms.length) / (120)::double precision))))))) AS lexeme_weights FROM (SELECT counted.lexeme, counted.tf, sum(counted.tf) OVER () AS length FROM (SELECT unnest.lexeme, (COALESCE(cardinality(unnest.positions), 1))::double precision AS tf FROM unnest(bm25_weights.words) unnest(lexeme, positions, weights)) counted) terms);
+
+
+--
+-- Name: keyword_lexemes(text); Type: FUNCTION; Schema: public; Owner: -
+--
+
+CREATE FUNCTION public.keyword_lexemes(content text) RETURNS tsvector
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    RETURN (SELECT (to_tsvector('english'::regconfig, translate(spaced.spaced, '-_.'::text, '   '::text)) || array_to_tsvector(ARRAY(SELECT joined.joined[1] AS joined FROM unnest(ARRAY['[^\s._-]+(?:[_-]+[^\s._-]+)+'::text, '[^\s._-]+(?:[._-]+[^\s._-]+)+'::text]) pattern(pattern), LATERAL regexp_matches(lower(spaced.spaced), pattern.pattern, 'g'::text) joined(joined) WHERE (char_length(joined.joined[1]) <= 255)))) FROM regexp_replace(keyword_lexemes.content, '[!-,/:-@[-^`{-~\u00a0-\u00bf\u2000-\u206f\u3000-\u303f]+'::text, ' '::text, 'g'::text) spaced(spaced));
+
+
+--
 -- Name: notify_document(); Type: FUNCTION; Schema: public; Owner: -
 --
 
@@ -107,15 +134,16 @@ CREATE TABLE public.chunks (
     tier text NOT NULL,
     valid_until timestamp with time zone,
     live boolean NOT NULL,
-    tsv tsvector GENERATED ALWAYS AS (to_tsvector('english'::regconfig, content)) STORED NOT NULL,
-    bm25 public.sparsevec,
     header text DEFAULT ''::text NOT NULL,
+    tsv tsvector GENERATED ALWAYS AS (public.keyword_lexemes(content)) STORED NOT NULL,
+    bm25 public.sparsevec GENERATED ALWAYS AS (public.bm25_weights(public.keyword_lexemes(content))) STORED,
     CONSTRAINT chunks_check CHECK (((kind = 'document_chunk'::text) = (document_id IS NOT NULL))),
     CONSTRAINT chunks_check1 CHECK (((document_id IS NULL) = (kb_id IS NULL))),
     CONSTRAINT chunks_content_sha256_check CHECK ((octet_length(content_sha256) = 32)),
     CONSTRAINT chunks_tier_check CHECK ((tier = ANY (ARRAY['CustomerFact'::text, 'PlatformBestPractice'::text, 'IndustryBenchmark'::text, 'AdvisoryGuidance'::text]))),
     CONSTRAINT chunks_token_count_check CHECK ((token_count > 0))
 );
+ALTER TABLE ONLY public.chunks ALTER COLUMN bm25 SET STORAGE MAIN;
 
 
 --
@@ -719,4 +747,5 @@ INSERT INTO public.schema_migrations (version) VALUES
     ('20261130181000'),
     ('20261130182000'),
     ('20261130183000'),
-    ('20261130190000');
+    ('20261130190000'),
+    ('20261130200000');

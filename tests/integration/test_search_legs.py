@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import numpy as np
 import pytest
-from pgvector import Vector
+from pgvector import SparseVector, Vector
 
 from kbmesh.postgres import Pool, PostgresSettings, open_pool
 from kbmesh.provenance import Category, Tier
@@ -115,11 +115,11 @@ async def test_the_scan_that_was_chosen_is_the_one_that_is_made(search_pool: Poo
             explained = "EXPLAIN (FORMAT JSON) " + statement.format_map(names)
             return str(await conn.fetchval(explained, *caller, *arguments))
 
-    vector = Vector([1, 0, 0, 0])
+    vector, word = Vector([1, 0, 0, 0]), SparseVector({6: 1.0}, 1_000_000_000)
     assert f"{SPACE.table}_hnsw" not in await plan(statements.NEAREST_EXACT, vector, 50)
     assert f"{SPACE.table}_hnsw" in await plan(statements.NEAREST_BY_INDEX, vector, 50, 100)
-    assert "chunks_tsv" not in await plan(statements.BY_KEYWORDS_EXACT, "word7", 50)
-    assert "chunks_tsv" in await plan(statements.BY_KEYWORDS_BY_INDEX, "word7", 50, "word7", 50, "word8", 50)
+    assert "chunks_tsv" not in await plan(statements.BY_KEYWORDS_EXACT, word, 50)
+    assert "chunks_tsv" in await plan(statements.BY_KEYWORDS_BY_INDEX, word, 50, "word7", 50, "word8", 50)
 
 
 async def test_both_scans_agree_on_a_base_that_is_a_tenth_of_the_table(

@@ -53,51 +53,60 @@ ORDER BY distance, id LIMIT $5
 # Without this the planner may sort all that is visible instead, which is what the index is there to avoid.
 FORCE_INDEX: Final = "SET LOCAL enable_sort = off"
 
-# $4: the question, $5: matches to aim at. Gives tsqueries as text, each NULL if it would be empty.
+# $4: the question, $5: matches to aim at, $6: count no further than this. Gives the weights of its lexemes and two
+# tsqueries as text, each NULL if it would be empty.
 #
-# The question is turned into lexemes, each quoted, so that nothing in it is read as an operator. Any of them
-# makes a match, which for common words is a third of all chunks. So in large bases matches are sought by the
-# rarest lexemes, as many as promise $5 matches by the statistics that ANALYZE keeps, and by the first that is
-# too common (it may be the only one that is found at all).
+# The question is turned into lexemes, each quoted, so that nothing in it is read as an operator. One weighs its
+# idf, ln(1 + (N - n + 0.5) / (n + 0.5)), where n of the N visible chunks hold it: of common ones the share of all
+# chunks is known from ANALYZE's statistics, the others are counted.
+#
+# Any of them makes a match, which for common words is a third of all chunks. So in large bases matches are sought
+# by the rarest lexemes, as many as promise $5 matches, and by the first that is too common (it may be the only one
+# that is found at all).
 QUESTION: Final = rf"""
 WITH known AS (
     SELECT lexeme, share
     FROM pg_stats, unnest(most_common_elems::text::text[], most_common_elem_freqs) AS u (lexeme, share)
     WHERE schemaname = current_schema AND tablename = 'chunks' AND attname = 'tsv' AND lexeme IS NOT NULL),
 visible AS (
-    SELECT coalesce(sum(chunk_count), 0) AS total FROM documents
+    SELECT coalesce(sum(chunk_count), 0)::float8 AS total FROM documents
     WHERE kb_id = ANY({VISIBLE_BASES}) {OF_DOCUMENTS}),
-lexemes AS (
-    SELECT lexeme, coalesce(share, 0)::float8 * total AS expected
-    FROM visible, unnest(tsvector_to_array(to_tsvector('english', $4))) AS lexeme LEFT JOIN known USING (lexeme)),
+words AS (
+    SELECT lexeme, '''' || replace(replace(lexeme, '\', '\\'), '''', '''''') || '''' AS quoted
+    FROM unnest(tsvector_to_array(keyword_lexemes($4))) AS lexeme),
+found AS (
+    SELECT lexeme, quoted, total, least(total, coalesce(share * total, (
+        SELECT count(*)
+        FROM (SELECT kb_id FROM chunks WHERE live AND tsv @@ quoted::tsquery LIMIT $6) AS everywhere
+        WHERE kb_id = ANY({VISIBLE_BASES})))) AS expected
+    FROM visible CROSS JOIN words LEFT JOIN known USING (lexeme)),
 ordered AS (
-    SELECT '''' || replace(replace(lexeme, '\', '\\'), '''', '''''') || '''' AS quoted,
+    SELECT lexeme, quoted, ln(1 + (total - expected + 0.5) / (expected + 0.5)) AS idf,
            expected, sum(expected) OVER (ORDER BY expected, lexeme) AS expected_so_far
-    FROM lexemes)
-SELECT string_agg(quoted, ' | ') AS whole,
+    FROM found)
+SELECT lexeme_weights(array_agg(lexeme), array_agg(idf)) AS weights,
        string_agg(quoted, ' | ') FILTER (WHERE expected_so_far <= $5) AS rare,
        string_agg(quoted, ' | ') FILTER (WHERE expected_so_far > $5 AND expected_so_far - expected <= $5) AS common
 FROM ordered
 """
 
-# $4: the whole question, $5: how many. Visible chunks first, in a step of their own: the planner would rather find
-# the matches in everybody's bases, or unpack the words of every chunk before it looks whose it is.
+# $4: the weights of the question, $5: how many. Similarity is the BM25 score. OFFSET 0 keeps the steps apart: the
+# planner would rather compute the score of every chunk before it looks whose it is.
 BY_KEYWORDS_EXACT: Final = f"""
-WITH mine AS MATERIALIZED (SELECT id, tsv, tier, valid_until FROM chunks WHERE {VISIBLE})
-SELECT id, ts_rank(tsv, $4::tsquery, 1) AS similarity, tier, valid_until
-FROM mine WHERE tsv @@ $4::tsquery
+SELECT id, similarity, tier, valid_until
+FROM (SELECT id, -(bm25 <#> $4) AS similarity, tier, valid_until FROM chunks WHERE {VISIBLE} OFFSET 0) AS mine
+WHERE similarity > 0
 ORDER BY similarity DESC, id LIMIT $5
 """
 
 # $6: the rare part of the question, $7: rank at most so many of its matches, $8: the common part, $9: as $7.
 BY_KEYWORDS_BY_INDEX: Final = f"""
-WITH matches AS MATERIALIZED (
-    (SELECT id, tsv, tier, valid_until FROM chunks WHERE tsv @@ $6::tsquery AND {VISIBLE} LIMIT $7)
-    UNION ALL
-    (SELECT id, tsv, tier, valid_until FROM chunks
-     WHERE tsv @@ $8::tsquery AND (tsv @@ $6::tsquery) IS NOT TRUE AND {VISIBLE} LIMIT $9))
-SELECT id, ts_rank(tsv, $4::tsquery, 1) AS similarity, tier, valid_until
-FROM matches ORDER BY similarity DESC, id LIMIT $5
+(SELECT id, -(bm25 <#> $4) AS similarity, tier, valid_until FROM chunks
+ WHERE tsv @@ $6::tsquery AND {VISIBLE} LIMIT $7)
+UNION
+(SELECT id, -(bm25 <#> $4) AS similarity, tier, valid_until FROM chunks
+ WHERE tsv @@ $8::tsquery AND {VISIBLE} LIMIT $9)
+ORDER BY similarity DESC, id LIMIT $5
 """
 
 # $4: ids of chunks.

@@ -25,9 +25,9 @@ RETURNING *"""
 
 COPY_CHUNKS: Final = """
 INSERT INTO chunks (id, kind, source_id, kb_id, document_id, revision, ordinal, header, content, content_sha256,
-                    token_count, metadata, tier, valid_until, live, bm25)
+                    token_count, metadata, tier, valid_until, live)
 SELECT copy.id, c.kind, c.source_id, c.kb_id, c.document_id, $2, c.ordinal, c.header, c.content, c.content_sha256,
-       c.token_count, c.metadata, c.tier, c.valid_until, false, c.bm25
+       c.token_count, c.metadata, c.tier, c.valid_until, false
 FROM chunks c JOIN unnest($4::uuid[], $5::integer[]) AS copy (id, ordinal) USING (ordinal)
 WHERE c.document_id = $1 AND c.revision = $3"""
 
