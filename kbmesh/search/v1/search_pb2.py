@@ -23,25 +23,26 @@ _sym_db = _symbol_database.Default()
 
 
 from kbmesh.common.v1 import tier_pb2 as kbmesh_dot_common_dot_v1_dot_tier__pb2
+from kbmesh.search.v1 import context_pb2 as kbmesh_dot_search_dot_v1_dot_context__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dkbmesh/search/v1/search.proto\x12\x10kbmesh.search.v1\x1a\x1bkbmesh/common/v1/tier.proto\"N\n\x0fKbSearchRequest\x12\r\n\x05query\x18\x01 \x01(\t\x12\x0e\n\x06kb_ids\x18\x02 \x03(\t\x12\x12\n\x05limit\x18\x03 \x01(\x05H\x00\x88\x01\x01\x42\x08\n\x06_limit\"j\n\x10KbSearchResponse\x12+\n\x08passages\x18\x01 \x03(\x0b\x32\x19.kbmesh.search.v1.Passage\x12\x10\n\x08\x64\x65graded\x18\x02 \x01(\x08\x12\x17\n\x0f\x64\x65graded_reason\x18\x03 \x01(\t\"\xff\x01\n\x07Passage\x12\x10\n\x08\x63hunk_id\x18\x01 \x01(\t\x12\x13\n\x0b\x64ocument_id\x18\x02 \x01(\t\x12\r\n\x05kb_id\x18\x03 \x01(\t\x12\x10\n\x08\x66ilename\x18\x04 \x01(\t\x12\x10\n\x08\x63\x61tegory\x18\x05 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x06 \x01(\t\x12\r\n\x05label\x18\x07 \x01(\t\x12$\n\x04tier\x18\x08 \x01(\x0e\x32\x16.kbmesh.common.v1.Tier\x12,\n\x08\x63itation\x18\t \x01(\x0b\x32\x1a.kbmesh.search.v1.Citation\x12&\n\x05score\x18\n \x01(\x0b\x32\x17.kbmesh.search.v1.Score\"v\n\x08\x43itation\x12\x11\n\x04page\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x10\n\x08headings\x18\x02 \x03(\t\x12\x12\n\nchar_start\x18\x03 \x01(\x05\x12\x10\n\x08\x63har_end\x18\x04 \x01(\x05\x12\x16\n\x0e\x63ontent_sha256\x18\x05 \x01(\tB\x07\n\x05_page\"\xb7\x01\n\x05Score\x12\r\n\x05value\x18\x01 \x01(\x01\x12\x11\n\trelevance\x18\x02 \x01(\x01\x12\x13\n\x0btier_weight\x18\x03 \x01(\x01\x12\x11\n\tfreshness\x18\x04 \x01(\x01\x12\x18\n\x0bvector_rank\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x19\n\x0ckeyword_rank\x18\x06 \x01(\x05H\x01\x88\x01\x01\x12\x0e\n\x06reason\x18\x07 \x01(\tB\x0e\n\x0c_vector_rankB\x0f\n\r_keyword_rank2b\n\rSearchService\x12Q\n\x08KbSearch\x12!.kbmesh.search.v1.KbSearchRequest\x1a\".kbmesh.search.v1.KbSearchResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dkbmesh/search/v1/search.proto\x12\x10kbmesh.search.v1\x1a\x1bkbmesh/common/v1/tier.proto\x1a\x1ekbmesh/search/v1/context.proto\"N\n\x0fKbSearchRequest\x12\r\n\x05query\x18\x01 \x01(\t\x12\x0e\n\x06kb_ids\x18\x02 \x03(\t\x12\x12\n\x05limit\x18\x03 \x01(\x05H\x00\x88\x01\x01\x42\x08\n\x06_limit\"j\n\x10KbSearchResponse\x12+\n\x08passages\x18\x01 \x03(\x0b\x32\x19.kbmesh.search.v1.Passage\x12\x10\n\x08\x64\x65graded\x18\x02 \x01(\x08\x12\x17\n\x0f\x64\x65graded_reason\x18\x03 \x01(\t\"\xff\x01\n\x07Passage\x12\x10\n\x08\x63hunk_id\x18\x01 \x01(\t\x12\x13\n\x0b\x64ocument_id\x18\x02 \x01(\t\x12\r\n\x05kb_id\x18\x03 \x01(\t\x12\x10\n\x08\x66ilename\x18\x04 \x01(\t\x12\x10\n\x08\x63\x61tegory\x18\x05 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x06 \x01(\t\x12\r\n\x05label\x18\x07 \x01(\t\x12$\n\x04tier\x18\x08 \x01(\x0e\x32\x16.kbmesh.common.v1.Tier\x12,\n\x08\x63itation\x18\t \x01(\x0b\x32\x1a.kbmesh.search.v1.Citation\x12&\n\x05score\x18\n \x01(\x0b\x32\x17.kbmesh.search.v1.Score\"v\n\x08\x43itation\x12\x11\n\x04page\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x10\n\x08headings\x18\x02 \x03(\t\x12\x12\n\nchar_start\x18\x03 \x01(\x05\x12\x10\n\x08\x63har_end\x18\x04 \x01(\x05\x12\x16\n\x0e\x63ontent_sha256\x18\x05 \x01(\tB\x07\n\x05_page\"\xb7\x01\n\x05Score\x12\r\n\x05value\x18\x01 \x01(\x01\x12\x11\n\trelevance\x18\x02 \x01(\x01\x12\x13\n\x0btier_weight\x18\x03 \x01(\x01\x12\x11\n\tfreshness\x18\x04 \x01(\x01\x12\x18\n\x0bvector_rank\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x19\n\x0ckeyword_rank\x18\x06 \x01(\x05H\x01\x88\x01\x01\x12\x0e\n\x06reason\x18\x07 \x01(\tB\x0e\n\x0c_vector_rankB\x0f\n\r_keyword_rank2\xca\x01\n\rSearchService\x12Q\n\x08KbSearch\x12!.kbmesh.search.v1.KbSearchRequest\x1a\".kbmesh.search.v1.KbSearchResponse\x12\x66\n\x0fRetrieveContext\x12(.kbmesh.search.v1.RetrieveContextRequest\x1a).kbmesh.search.v1.RetrieveContextResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kbmesh.search.v1.search_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_KBSEARCHREQUEST']._serialized_start=80
-  _globals['_KBSEARCHREQUEST']._serialized_end=158
-  _globals['_KBSEARCHRESPONSE']._serialized_start=160
-  _globals['_KBSEARCHRESPONSE']._serialized_end=266
-  _globals['_PASSAGE']._serialized_start=269
-  _globals['_PASSAGE']._serialized_end=524
-  _globals['_CITATION']._serialized_start=526
-  _globals['_CITATION']._serialized_end=644
-  _globals['_SCORE']._serialized_start=647
-  _globals['_SCORE']._serialized_end=830
-  _globals['_SEARCHSERVICE']._serialized_start=832
-  _globals['_SEARCHSERVICE']._serialized_end=930
+  _globals['_KBSEARCHREQUEST']._serialized_start=112
+  _globals['_KBSEARCHREQUEST']._serialized_end=190
+  _globals['_KBSEARCHRESPONSE']._serialized_start=192
+  _globals['_KBSEARCHRESPONSE']._serialized_end=298
+  _globals['_PASSAGE']._serialized_start=301
+  _globals['_PASSAGE']._serialized_end=556
+  _globals['_CITATION']._serialized_start=558
+  _globals['_CITATION']._serialized_end=676
+  _globals['_SCORE']._serialized_start=679
+  _globals['_SCORE']._serialized_end=862
+  _globals['_SEARCHSERVICE']._serialized_start=865
+  _globals['_SEARCHSERVICE']._serialized_end=1067
 # @@protoc_insertion_point(module_scope)

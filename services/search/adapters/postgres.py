@@ -10,6 +10,8 @@ from pgvector import Vector
 from kbmesh.postgres import Pool, connection, transaction
 from kbmesh.provenance import Category, Tier
 from services.search.adapters import statements
+from services.search.adapters.reach import CONTEXT_PASSAGES, reaching
+from services.search.domain.context import ContextPassage, Reach
 from services.search.domain.passages import Citation, Passage
 from services.search.domain.ranking import Candidate
 from services.search.domain.retrieval import CANDIDATES, QueryVector, Scan, Space, SpaceOutdated, Visibility
@@ -51,7 +53,9 @@ class PostgresPassages:
 
     async def count_chunks(self, visible: Visibility, *, at_most: int) -> int:
         async with connection(self._pool) as conn:
-            count: int = await conn.fetchval(statements.COUNT_CHUNKS, *_caller(visible), at_most)
+            count: int = await conn.fetchval(
+                *reaching(visible, Scan.EXACT, statements.COUNT_CHUNKS, *_caller(visible), at_most)
+            )
         return count
 
     async def by_vector(
@@ -62,11 +66,13 @@ class PostgresPassages:
         try:
             if scan is Scan.EXACT:
                 async with connection(self._pool) as conn:
-                    rows = await conn.fetch(statements.NEAREST_EXACT.format_map(names), *arguments)
+                    statement = statements.NEAREST_EXACT.format_map(names)
+                    rows = await conn.fetch(*reaching(visible, scan, statement, *arguments))
             else:
                 async with transaction(self._pool, readonly=True) as conn:
                     await conn.execute(statements.FORCE_INDEX)
-                    rows = await conn.fetch(statements.NEAREST_BY_INDEX.format_map(names), *arguments, FROM_INDEX)
+                    statement = statements.NEAREST_BY_INDEX.format_map(names)
+                    rows = await conn.fetch(*reaching(visible, scan, statement, *arguments, FROM_INDEX))
         except asyncpg.UndefinedTableError as error:
             raise _gone(space) from error
         return [_candidate(row) for row in rows]
@@ -74,21 +80,15 @@ class PostgresPassages:
     async def by_keywords(self, text: str, visible: Visibility, scan: Scan) -> list[Candidate]:
         caller = _caller(visible)
         async with connection(self._pool) as conn:
-            [question] = await conn.fetch(statements.QUESTION, *caller, text, MATCHES_SOUGHT)
+            asked = (*caller, text, MATCHES_SOUGHT)
+            [question] = await conn.fetch(*reaching(visible, scan, statements.QUESTION, *asked))
             if question["whole"] is None:
                 return []
-            arguments = (*caller, question["whole"], CANDIDATES)
-            if scan is Scan.EXACT:
-                rows = await conn.fetch(statements.BY_KEYWORDS_EXACT, *arguments)
-            else:
-                rows = await conn.fetch(
-                    statements.BY_KEYWORDS_BY_INDEX,
-                    *arguments,
-                    question["rare"],
-                    MATCHES_RANKED,
-                    question["common"],
-                    MATCHES_SOUGHT,
-                )
+            statement, arguments = statements.BY_KEYWORDS_EXACT, [*caller, question["whole"], CANDIDATES]
+            if scan is Scan.INDEX:
+                statement = statements.BY_KEYWORDS_BY_INDEX
+                arguments += [question["rare"], MATCHES_RANKED, question["common"], MATCHES_SOUGHT]
+            rows = await conn.fetch(*reaching(visible, scan, statement, *arguments))
         return [_candidate(row) for row in rows]
 
     async def passages(self, chunk_ids: Sequence[UUID], visible: Visibility) -> list[Passage]:
@@ -97,6 +97,15 @@ class PostgresPassages:
         async with connection(self._pool) as conn:
             rows = await conn.fetch(statements.PASSAGES, *_caller(visible), chunk_ids)
         return [_passage(row) for row in rows]
+
+    async def context_passages(self, chunk_ids: Sequence[UUID], reach: Reach) -> list[ContextPassage]:
+        if not chunk_ids:
+            return []
+        async with connection(self._pool) as conn:
+            rows = await conn.fetch(
+                *reaching(reach, Scan.EXACT, CONTEXT_PASSAGES, *_caller(reach), list(chunk_ids))
+            )
+        return [_context_passage(row) for row in rows]
 
 
 def _caller(visible: Visibility) -> tuple[UUID, list[UUID], list[UUID] | None]:
@@ -128,4 +137,21 @@ def _passage(row: asyncpg.Record) -> Passage:
             char_end=metadata["char_end"],
             content_sha256=row["content_sha256"],
         ),
+    )
+
+
+def _context_passage(row: asyncpg.Record) -> ContextPassage:
+    metadata: dict[str, Any] = json.loads(row["metadata"])
+    version = metadata.get("attributes", {}).get("version")
+    return ContextPassage(
+        chunk_id=row["id"],
+        kind=row["kind"],
+        source_id=row["source_id"],
+        title=row["filename"] or metadata.get("title", ""),
+        content=row["content"],
+        tier=Tier(row["tier"]),
+        kb_id=row["kb_id"],
+        page=metadata.get("page"),
+        headings=tuple(metadata.get("headings", ())),
+        version=int(version) if isinstance(version, int | float) else None,
     )

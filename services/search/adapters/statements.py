@@ -11,13 +11,22 @@ VISIBLE_BASES: Final = f"""ARRAY(
         SELECT id FROM knowledge_bases
         WHERE {OWN_OR_TEAMS}
           AND ($3::uuid[] IS NULL OR id = ANY($3::uuid[])))"""
-VISIBLE: Final = f"live AND kind = 'document_chunk' AND kb_id = ANY({VISIBLE_BASES})"
+
+# Of which reach.py makes conditions on other kinds: which rows, and where a condition on their metadata goes.
+OF_BASES: Final = f"kb_id = ANY({VISIBLE_BASES})"
+OF_DOCUMENTS_ONLY: Final = "kind = 'document_chunk' AND "
+OF_CHUNKS: Final = "/* narrowed chunks */"
+OF_VECTORS: Final = "/* narrowed vectors */"
+
+_VISIBLE: Final = f"live AND {OF_DOCUMENTS_ONLY}{OF_BASES}"
+VISIBLE: Final = f"{_VISIBLE} {OF_CHUNKS}"
+VISIBLE_VECTORS: Final = f"{_VISIBLE} {OF_VECTORS}"
 
 ACTIVE_SPACE: Final = "SELECT id, table_name, dimensions FROM embedding_spaces WHERE status = 'active'"
 
 # $4: count no further than this. Only chunks of documents have a knowledge base, so the index alone can answer.
 COUNT_CHUNKS: Final = f"""
-SELECT count(*) FROM (SELECT FROM chunks WHERE live AND kb_id = ANY({VISIBLE_BASES}) LIMIT $4) AS seen
+SELECT count(*) FROM (SELECT FROM chunks WHERE live AND {OF_BASES} {OF_CHUNKS} LIMIT $4) AS seen
 """
 
 # Chunks stand before the vectors, so that a statement, new or cached, locks them in that order: dropping a space
@@ -27,7 +36,7 @@ SELECT count(*) FROM (SELECT FROM chunks WHERE live AND kb_id = ANY({VISIBLE_BAS
 NEAREST_EXACT: Final = f"""
 SELECT id, 1 - distance AS similarity, tier, valid_until
 FROM chunks JOIN (
-    SELECT chunk_id, embedding <=> $4 AS distance FROM "{{table}}" WHERE {VISIBLE}
+    SELECT chunk_id, embedding <=> $4 AS distance FROM "{{table}}" WHERE {VISIBLE_VECTORS}
     ORDER BY embedding <=> $4, chunk_id LIMIT $5)
     AS nearest ON id = chunk_id
 """
@@ -37,7 +46,7 @@ FROM chunks JOIN (
 NEAREST_BY_INDEX: Final = f"""
 SELECT id, 1 - distance AS similarity, tier, valid_until
 FROM chunks JOIN (
-    SELECT chunk_id, embedding <=> $4 AS distance FROM "{{table}}" WHERE {VISIBLE}
+    SELECT chunk_id, embedding <=> $4 AS distance FROM "{{table}}" WHERE {VISIBLE_VECTORS}
     ORDER BY embedding::halfvec({{dimensions}}) <=> $4::halfvec({{dimensions}}) LIMIT $6)
     AS roughly ON id = chunk_id
 ORDER BY distance, id LIMIT $5
@@ -57,7 +66,7 @@ WITH known AS (
     FROM pg_stats, unnest(most_common_elems::text::text[], most_common_elem_freqs) AS u (lexeme, share)
     WHERE schemaname = current_schema AND tablename = 'chunks' AND attname = 'tsv' AND lexeme IS NOT NULL),
 visible AS (
-    SELECT coalesce(sum(chunk_count), 0) AS total FROM documents WHERE kb_id = ANY({VISIBLE_BASES})),
+    SELECT coalesce(sum(chunk_count), 0) AS total FROM documents WHERE {OF_BASES}),
 lexemes AS (
     SELECT lexeme, coalesce(share, 0)::float8 * total AS expected
     FROM visible, unnest(tsvector_to_array(to_tsvector('english', $4))) AS lexeme LEFT JOIN known USING (lexeme)),
