@@ -47,7 +47,7 @@ def passage(content: str, kind: str = "table_detail", title: str = "") -> tuple[
     return ContextPassage(UUID(int=0), kind, "id", title, content, Tier.CUSTOMER_FACT), SCORE
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(lists, lengths)
 @example([passage("a. " * 5_000)], MIN_MAX_CHARS)
 @example([passage("no sentence " * 5_000)], MIN_MAX_CHARS)

@@ -5,12 +5,15 @@
 import json
 from typing import Any, Final
 
+from kbmesh.provenance import DOCUMENT_CHUNK
 from services.search.adapters.statements import OF_BASES, OF_CHUNKS, OF_DOCUMENTS_ONLY, OF_VECTORS, VISIBLE
 from services.search.domain.context import Reach
 from services.search.domain.retrieval import Scan, Visibility
 
 # {kinds}: the kinds asked for. Chunks without a knowledge base are those of records, which every caller sees.
 VISIBLE_KINDS: Final = f"(kind = ANY({{kinds}}) AND (kb_id IS NULL OR {OF_BASES}))"
+# The same where no records are asked for, which then need not be read to be left out.
+_VISIBLE_DOCUMENTS: Final = f"(kind = ANY({{kinds}}) AND {OF_BASES})"
 
 # What keeps count of chunks, with the columns of VISIBLE_KINDS.
 _SOURCES: Final = """FROM (SELECT 'document_chunk' AS kind, kb_id, chunk_count FROM documents
@@ -41,10 +44,11 @@ def reaching(visible: Visibility, scan: Scan, statement: str, *arguments: object
         return statement, *arguments
     names = {"kinds": f"${len(arguments) + 1}::text[]", "attributes": f"${len(arguments) + 2}::jsonb"}
     values = [*arguments, list(visible.kinds)]
+    admitted = _VISIBLE_DOCUMENTS if visible.kinds == {DOCUMENT_CHUNK} else VISIBLE_KINDS
     statement = (
         statement.replace(OF_DOCUMENTS_ONLY, "")
         .replace("FROM documents", _SOURCES)
-        .replace(OF_BASES, VISIBLE_KINDS.format_map(names))
+        .replace(OF_BASES, admitted.format_map(names))
     )
     if visible.attributes and (OF_CHUNKS in statement or OF_VECTORS in statement):
         values.append(json.dumps(dict(visible.attributes)))
