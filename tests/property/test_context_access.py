@@ -38,7 +38,7 @@ class Record:
 worlds = st.lists(
     st.builds(Document, st.integers(0, 3), st.sampled_from(RUNS))
     | st.builds(Record, st.sampled_from(RECORD_KINDS), st.sampled_from(RUNS)),
-    min_size=1,
+    min_size=4,
     max_size=8,
 )
 wanted_kinds = st.frozensets(st.sampled_from(["document_chunk", *RECORD_KINDS]), min_size=1)
@@ -70,7 +70,7 @@ async def found(store: PostgresPassages, reach: Reach) -> set[UUID]:
     return passages
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(worlds, wanted_kinds, st.sampled_from(RUNS))
 async def test_context_is_all_that_is_visible_and_asked_for_and_nothing_else(
     corpus: Corpus, world: list[Document | Record], kinds: frozenset[str], run: str | None
