@@ -15,6 +15,7 @@ FRESH: Final = 1.0
 STALE: Final = 0.85
 
 DOCUMENT_CHUNK: Final = "document_chunk"
+SKILL_VERSION: Final = "skill_version"
 
 
 class Tier(StrEnum):
@@ -73,13 +74,33 @@ KINDS: Final[dict[str, Kind]] = {
     "genie_recommendation": Kind(_PRACTICE, "GENERATED INTELLIGENCE"),
     "genie_question": Kind(_PRACTICE, "GENERATED INTELLIGENCE"),
     "skill_chunk": Kind(_PRACTICE, "PLATFORM SKILL"),
-    "skill_version": Kind(_PRACTICE, "LEARNED SKILL"),
+    SKILL_VERSION: Kind(_PRACTICE, "LEARNED SKILL"),
     "industry_benchmark": Kind(_BENCHMARK, "INDUSTRY BENCHMARK"),
     "benchmark_context": Kind(_BENCHMARK, "INDUSTRY BENCHMARK"),
     "industry_kpi": Kind(_ADVICE, "INDUSTRY KPI"),
     "outcome_map": Kind(_ADVICE, "INDUSTRY TEMPLATE"),
     "industry_data_asset": Kind(_ADVICE, "INDUSTRY DATA ASSET"),
 }
+
+SCOPES: Final[dict[str, frozenset[str]]] = {
+    "documents": frozenset({DOCUMENT_CHUNK}),
+    "skills": frozenset({"skill_chunk", "industry_kpi", "industry_benchmark", "industry_data_asset"}),
+    "estate": frozenset(
+        {
+            "table_detail",
+            "column_profile",
+            "environment_insight",
+            "table_health",
+            "data_product",
+            "lineage_context",
+        }
+    ),
+    "insights": frozenset({"environment_insight", "table_health", "data_product"}),
+    "usecases": frozenset({"use_case", "business_context", "genie_recommendation", "genie_question"}),
+    "benchmarks": frozenset({"benchmark_context", "outcome_map", "industry_benchmark"}),
+    "fabric": frozenset({"fabric_dataset", "fabric_measure", "fabric_report", "fabric_artifact"}),
+}
+"""Sets of kinds that are asked for by one name; a kind may be in several, and `skill_version` is in none."""
 
 
 def default_tier(kind: str, category: Category | None = None) -> Tier:
@@ -96,12 +117,30 @@ def default_tier(kind: str, category: Category | None = None) -> Tier:
         raise InvalidArgument(f"unknown kind {kind[:64]!r}", code="unknown_kind") from None
 
 
+def label_of(kind: str, name: str = "", version: int | None = None) -> str:
+    """Label of a passage: `name` is the file of a document or the learned skill, whose `version` it is; other
+    kinds are not named. Brackets in the name cannot close the label early.
+
+    Raises:
+        KeyError: the kind is not one of KINDS.
+    """
+    label = KINDS[kind].label
+    name = name.translate(NO_BRACKETS)
+    if kind == DOCUMENT_CHUNK:
+        return f"[{label}: {name}]"
+    if kind == SKILL_VERSION and name:
+        return f"[{label}: {name}]" if version is None else f"[{label}: {name} v{version}]"
+    return f"[{label}]"
+
+
 def document_label(filename: str) -> str:
-    """Label of a passage of an uploaded document; brackets in the name cannot close it early."""
-    return f"[{KINDS[DOCUMENT_CHUNK].label}: {filename.translate(_NO_BRACKETS)}]"
+    return label_of(DOCUMENT_CHUNK, filename)
 
 
-_NO_BRACKETS: Final = str.maketrans("[]\n\r", "()  ")
+NO_BRACKETS: Final = str.maketrans("[]", "()") | dict.fromkeys(
+    map(ord, "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"), " "
+)
+"""For `str.translate`: a name or title then stays on its line and looks like no label."""
 
 
 def freshness(valid_until: datetime | None, now: datetime) -> float:

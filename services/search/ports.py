@@ -2,6 +2,7 @@ from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
+from services.search.domain.context import ContextPassage, Reach
 from services.search.domain.passages import Passage
 from services.search.domain.ranking import Candidate
 from services.search.domain.retrieval import QueryVector, Scan, Space, Visibility
@@ -49,4 +50,12 @@ class PassageStore(Protocol):
 
     async def passages(self, chunk_ids: Sequence[UUID], visible: Visibility) -> list[Passage]:
         """Those of `chunk_ids` that are still live, in any order, as of one moment."""
+        ...
+
+
+class ContextStore(PassageStore, Protocol):
+    """Live chunks of every kind: all that a Reach admits, where `visible` is one."""
+
+    async def context_passages(self, chunk_ids: Sequence[UUID], reach: Reach) -> list[ContextPassage]:
+        """As `passages`."""
         ...

@@ -141,6 +141,62 @@ class Corpus:
             )
         return ids
 
+    async def add_record(
+        self,
+        kind: str,
+        *texts: Text,
+        title: str = "",
+        attributes: Mapping[str, object] | None = None,
+        live: bool = True,
+    ) -> list[UUID]:
+        """The ids of its chunks."""
+        ids = [uuid4() for _ in texts]
+        source = (kind, str(ids[0]), 1)
+        async with transaction(self.pool) as conn:
+            await conn.execute(
+                "INSERT INTO records (kind, source_id, revision, live_revision, content_sha256, chunk_count)"
+                " VALUES ($1, $2, $3, $3, $4, $5)",
+                *source,
+                bytes(32),
+                len(texts),
+            )
+            await conn.executemany(
+                "INSERT INTO chunks (id, kind, source_id, revision, ordinal, content, content_sha256, token_count,"
+                " metadata, tier, valid_until, live) VALUES ($1, $2, $3, $4, $5, $6, $7, 1, $8, $9, $10, $11)",
+                [
+                    (
+                        chunk_id,
+                        *source,
+                        ordinal,
+                        text.content,
+                        hashlib.sha256(text.content.encode()).digest(),
+                        json.dumps(
+                            {
+                                "page": text.page,
+                                "headings": list(text.headings),
+                                "char_start": 0,
+                                "char_end": len(text.content),
+                                "title": title,
+                                "attributes": attributes or {},
+                            }
+                        ),
+                        text.tier,
+                        text.valid_until,
+                        live,
+                    )
+                    for ordinal, (chunk_id, text) in enumerate(zip(ids, texts, strict=True))
+                ],
+            )
+            await conn.executemany(
+                f"INSERT INTO {self.space.table} VALUES ($1, NULL, $2, $3, $4)",
+                [
+                    (chunk_id, kind, live, Vector(list(text.vector)))
+                    for chunk_id, text in zip(ids, texts, strict=True)
+                    if text.vector is not None
+                ],
+            )
+        return ids
+
     async def swap(self, old: Sequence[UUID], new: Sequence[UUID]) -> None:
         """What the embedder does when a revision is complete."""
         async with transaction(self.pool) as conn:

@@ -43,12 +43,14 @@ class RecordUpserted(_message.Message):
     content: _builtins.str
     """At most 256 KiB of UTF-8."""
     title: _builtins.str
-    """Shown beside the passage, for instance a skill's title; at most 500 characters."""
+    """Shown beside the passage, for instance a skill's title; at most 500 characters. Of a skill_version, its name."""
     source_priority: _tier_pb2.Tier.ValueType
     """Unspecified: the default tier of the kind."""
     @_builtins.property
     def metadata(self) -> _struct_pb2.Struct:
-        """Facts that a search can filter on; no text to be searched."""
+        """Facts that a search can filter on; no text to be searched. "run_id" and "scan_id" have filters of their own; the
+        "version" of a skill_version, a number, is in its label.
+        """
 
     @_builtins.property
     def valid_until(self) -> _timestamp_pb2.Timestamp:

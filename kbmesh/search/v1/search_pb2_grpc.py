@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from kbmesh.search.v1 import context_pb2 as kbmesh_dot_search_dot_v1_dot_context__pb2
 from kbmesh.search.v1 import search_pb2 as kbmesh_dot_search_dot_v1_dot_search__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -26,7 +27,7 @@ if _version_not_supported:
 
 
 class SearchServiceStub:
-    """Finds passages of uploaded documents in the knowledge bases that the caller can see.
+    """Finds passages of uploaded documents in the knowledge bases that the caller can see, and of records.
     """
 
     def __init__(self, channel):
@@ -40,10 +41,15 @@ class SearchServiceStub:
                 request_serializer=kbmesh_dot_search_dot_v1_dot_search__pb2.KbSearchRequest.SerializeToString,
                 response_deserializer=kbmesh_dot_search_dot_v1_dot_search__pb2.KbSearchResponse.FromString,
                 _registered_method=True)
+        self.RetrieveContext = channel.unary_unary(
+                '/kbmesh.search.v1.SearchService/RetrieveContext',
+                request_serializer=kbmesh_dot_search_dot_v1_dot_context__pb2.RetrieveContextRequest.SerializeToString,
+                response_deserializer=kbmesh_dot_search_dot_v1_dot_context__pb2.RetrieveContextResponse.FromString,
+                _registered_method=True)
 
 
 class SearchServiceServicer:
-    """Finds passages of uploaded documents in the knowledge bases that the caller can see.
+    """Finds passages of uploaded documents in the knowledge bases that the caller can see, and of records.
     """
 
     def KbSearch(self, request, context):
@@ -51,6 +57,16 @@ class SearchServiceServicer:
         UNAUTHENTICATED: no valid token. A knowledge base that the caller cannot see contributes
         nothing, exactly as one that does not exist. NOT_FOUND: the caller sees no channel of that id.
         UNAVAILABLE: the database does not answer, or MODE_VECTOR is asked for and there is no vector to search by.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RetrieveContext(self, request, context):
+        """Passages of every kind of source, also as one labelled text for a prompt. Documents are those of the knowledge
+        bases that the caller can see; records belong to no knowledge base, and every caller sees them.
+        INVALID_ARGUMENT: empty or over-long query, unknown scope or kind, a number out of range, a filter that is not
+        flat. UNAUTHENTICATED: no valid token.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -64,6 +80,11 @@ def add_SearchServiceServicer_to_server(servicer, server):
                     request_deserializer=kbmesh_dot_search_dot_v1_dot_search__pb2.KbSearchRequest.FromString,
                     response_serializer=kbmesh_dot_search_dot_v1_dot_search__pb2.KbSearchResponse.SerializeToString,
             ),
+            'RetrieveContext': grpc.unary_unary_rpc_method_handler(
+                    servicer.RetrieveContext,
+                    request_deserializer=kbmesh_dot_search_dot_v1_dot_context__pb2.RetrieveContextRequest.FromString,
+                    response_serializer=kbmesh_dot_search_dot_v1_dot_context__pb2.RetrieveContextResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'kbmesh.search.v1.SearchService', rpc_method_handlers)
@@ -73,7 +94,7 @@ def add_SearchServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SearchService:
-    """Finds passages of uploaded documents in the knowledge bases that the caller can see.
+    """Finds passages of uploaded documents in the knowledge bases that the caller can see, and of records.
     """
 
     @staticmethod
@@ -93,6 +114,33 @@ class SearchService:
             '/kbmesh.search.v1.SearchService/KbSearch',
             kbmesh_dot_search_dot_v1_dot_search__pb2.KbSearchRequest.SerializeToString,
             kbmesh_dot_search_dot_v1_dot_search__pb2.KbSearchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RetrieveContext(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kbmesh.search.v1.SearchService/RetrieveContext',
+            kbmesh_dot_search_dot_v1_dot_context__pb2.RetrieveContextRequest.SerializeToString,
+            kbmesh_dot_search_dot_v1_dot_context__pb2.RetrieveContextResponse.FromString,
             options,
             channel_credentials,
             insecure,

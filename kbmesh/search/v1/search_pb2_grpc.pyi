@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from kbmesh.search.v1 import context_pb2 as _context_pb2
 from kbmesh.search.v1 import search_pb2 as _search_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -27,7 +28,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SearchServiceStub:
-    """Finds passages of uploaded documents in the knowledge bases that the caller can see."""
+    """Finds passages of uploaded documents in the knowledge bases that the caller can see, and of records."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -39,10 +40,16 @@ class SearchServiceStub:
     nothing, exactly as one that does not exist. NOT_FOUND: the caller sees no channel of that id.
     UNAVAILABLE: the database does not answer, or MODE_VECTOR is asked for and there is no vector to search by.
     """
+    RetrieveContext: _grpc.UnaryUnaryMultiCallable[_context_pb2.RetrieveContextRequest, _context_pb2.RetrieveContextResponse]
+    """Passages of every kind of source, also as one labelled text for a prompt. Documents are those of the knowledge
+    bases that the caller can see; records belong to no knowledge base, and every caller sees them.
+    INVALID_ARGUMENT: empty or over-long query, unknown scope or kind, a number out of range, a filter that is not
+    flat. UNAUTHENTICATED: no valid token.
+    """
 
 @_typing.type_check_only
 class SearchServiceAsyncStub(SearchServiceStub):
-    """Finds passages of uploaded documents in the knowledge bases that the caller can see."""
+    """Finds passages of uploaded documents in the knowledge bases that the caller can see, and of records."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     KbSearch: _aio.UnaryUnaryMultiCallable[_search_pb2.KbSearchRequest, _search_pb2.KbSearchResponse]  # type: ignore[assignment]
@@ -51,9 +58,15 @@ class SearchServiceAsyncStub(SearchServiceStub):
     nothing, exactly as one that does not exist. NOT_FOUND: the caller sees no channel of that id.
     UNAVAILABLE: the database does not answer, or MODE_VECTOR is asked for and there is no vector to search by.
     """
+    RetrieveContext: _aio.UnaryUnaryMultiCallable[_context_pb2.RetrieveContextRequest, _context_pb2.RetrieveContextResponse]  # type: ignore[assignment]
+    """Passages of every kind of source, also as one labelled text for a prompt. Documents are those of the knowledge
+    bases that the caller can see; records belong to no knowledge base, and every caller sees them.
+    INVALID_ARGUMENT: empty or over-long query, unknown scope or kind, a number out of range, a filter that is not
+    flat. UNAUTHENTICATED: no valid token.
+    """
 
 class SearchServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Finds passages of uploaded documents in the knowledge bases that the caller can see."""
+    """Finds passages of uploaded documents in the knowledge bases that the caller can see, and of records."""
 
     @_abc_1.abstractmethod
     def KbSearch(
@@ -65,6 +78,18 @@ class SearchServiceServicer(metaclass=_abc_1.ABCMeta):
         UNAUTHENTICATED: no valid token. A knowledge base that the caller cannot see contributes
         nothing, exactly as one that does not exist. NOT_FOUND: the caller sees no channel of that id.
         UNAVAILABLE: the database does not answer, or MODE_VECTOR is asked for and there is no vector to search by.
+        """
+
+    @_abc_1.abstractmethod
+    def RetrieveContext(
+        self,
+        request: _context_pb2.RetrieveContextRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_context_pb2.RetrieveContextResponse, _abc.Awaitable[_context_pb2.RetrieveContextResponse]]:
+        """Passages of every kind of source, also as one labelled text for a prompt. Documents are those of the knowledge
+        bases that the caller can see; records belong to no knowledge base, and every caller sees them.
+        INVALID_ARGUMENT: empty or over-long query, unknown scope or kind, a number out of range, a filter that is not
+        flat. UNAUTHENTICATED: no valid token.
         """
 
 def add_SearchServiceServicer_to_server(servicer: SearchServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

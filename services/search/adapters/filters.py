@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
+from services.search.adapters.reach import reaching
 from services.search.adapters.statements import OF_CHUNKS, OF_DOCUMENTS, OF_VECTORS, VISIBLE_BASES
+from services.search.domain.context import Reach
 from services.search.domain.filters import Filters
 from services.search.domain.retrieval import Scan, Visibility
 
@@ -15,7 +17,10 @@ _IN_RANGE: Final = "$ ? (($gte == null || @ >= $gte) && ($lte == null || @ <= $l
 
 
 def narrowed(visible: Visibility, scan: Scan, statement: str, *arguments: object) -> tuple[Any, ...]:
-    """`statement` and its arguments, for the rows of those documents alone that the filters let through."""
+    """`statement` and its arguments, for the rows of those documents alone that the filters let through, or for
+    the chunks of all kinds that a Reach admits."""
+    if isinstance(visible, Reach):
+        return reaching(visible, scan, statement, *arguments)
     if visible.filters is None:
         return statement, *arguments
     conditions, values = [], list(arguments)

@@ -11,6 +11,8 @@ from kbmesh.postgres import Pool, connection, transaction
 from kbmesh.provenance import Category, Tier
 from services.search.adapters import statements
 from services.search.adapters.filters import narrowed
+from services.search.adapters.reach import CONTEXT_PASSAGES, reaching
+from services.search.domain.context import ContextPassage, Reach
 from services.search.domain.passages import Citation, Passage
 from services.search.domain.ranking import Candidate
 from services.search.domain.retrieval import CANDIDATES, QueryVector, Scan, Space, SpaceOutdated, Visibility
@@ -105,6 +107,15 @@ class PostgresPassages:
             rows = await conn.fetch(statements.PASSAGES, *_caller(visible), chunk_ids)
         return [_passage(row) for row in rows]
 
+    async def context_passages(self, chunk_ids: Sequence[UUID], reach: Reach) -> list[ContextPassage]:
+        if not chunk_ids:
+            return []
+        async with connection(self._pool) as conn:
+            rows = await conn.fetch(
+                *reaching(reach, Scan.EXACT, CONTEXT_PASSAGES, *_caller(reach), list(chunk_ids))
+            )
+        return [_context_passage(row) for row in rows]
+
 
 def _caller(visible: Visibility) -> tuple[UUID, list[UUID], list[UUID] | None]:
     return visible.sub, list(visible.teams), None if visible.kb_ids is None else list(visible.kb_ids)
@@ -135,4 +146,21 @@ def _passage(row: asyncpg.Record) -> Passage:
             char_end=metadata["char_end"],
             content_sha256=row["content_sha256"],
         ),
+    )
+
+
+def _context_passage(row: asyncpg.Record) -> ContextPassage:
+    metadata: dict[str, Any] = json.loads(row["metadata"])
+    version = metadata.get("attributes", {}).get("version")
+    return ContextPassage(
+        chunk_id=row["id"],
+        kind=row["kind"],
+        source_id=row["source_id"],
+        title=row["filename"] or metadata.get("title", ""),
+        content=row["content"],
+        tier=Tier(row["tier"]),
+        kb_id=row["kb_id"],
+        page=metadata.get("page"),
+        headings=tuple(metadata.get("headings", ())),
+        version=int(version) if isinstance(version, int | float) else None,
     )

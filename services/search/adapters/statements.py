@@ -17,7 +17,11 @@ OF_DOCUMENTS: Final = "/* narrowed documents */"
 OF_CHUNKS: Final = "/* narrowed chunks */"
 OF_VECTORS: Final = "/* narrowed vectors */"
 
-_VISIBLE: Final = f"live AND kind = 'document_chunk' AND kb_id = ANY({VISIBLE_BASES})"
+# What reach.py puts other kinds in the place of.
+OF_BASES: Final = f"kb_id = ANY({VISIBLE_BASES})"
+OF_DOCUMENTS_ONLY: Final = "kind = 'document_chunk' AND "
+
+_VISIBLE: Final = f"live AND {OF_DOCUMENTS_ONLY}{OF_BASES}"
 VISIBLE: Final = f"{_VISIBLE} {OF_CHUNKS}"
 VISIBLE_VECTORS: Final = f"{_VISIBLE} {OF_VECTORS}"
 
@@ -70,14 +74,14 @@ WITH known AS (
     WHERE schemaname = current_schema AND tablename = 'chunks' AND attname = 'tsv' AND lexeme IS NOT NULL),
 visible AS (
     SELECT coalesce(sum(chunk_count), 0)::float8 AS total FROM documents
-    WHERE kb_id = ANY({VISIBLE_BASES}) {OF_DOCUMENTS}),
+    WHERE {OF_BASES} {OF_DOCUMENTS}),
 words AS (
     SELECT lexeme, '''' || replace(replace(lexeme, '\', '\\'), '''', '''''') || '''' AS quoted
     FROM unnest(tsvector_to_array(keyword_lexemes($4))) AS lexeme),
 found AS (
     SELECT lexeme, quoted, total, least(total, coalesce(share * total, (
         SELECT count(*)
-        FROM (SELECT kb_id FROM chunks WHERE live AND tsv @@ quoted::tsquery LIMIT $6) AS everywhere
+        FROM (SELECT kind, kb_id FROM chunks WHERE live AND tsv @@ quoted::tsquery LIMIT $6) AS everywhere
         WHERE kb_id = ANY({VISIBLE_BASES})))) AS expected
     FROM visible CROSS JOIN words LEFT JOIN known USING (lexeme)),
 ordered AS (

@@ -5,15 +5,16 @@ import grpc
 
 from kbmesh.provenance import document_label
 from kbmesh.rpc import current_principal
-from kbmesh.search.v1 import search_pb2, search_pb2_grpc
+from kbmesh.search.v1 import context_pb2, search_pb2, search_pb2_grpc
 from kbmesh.tiers import tier_to_proto
 from services.search import handlers
 from services.search.domain.passages import Answer, Citation, Passage
 from services.search.domain.query import parse_query
 from services.search.domain.ranking import Score
 from services.search.domain.retrieval import Visibility
+from services.search.entrypoints.context import retrieve_context
 from services.search.entrypoints.wire import filters_of, mode_of
-from services.search.ports import PassageStore, QueryEmbedder
+from services.search.ports import ContextStore, QueryEmbedder
 
 SERVICE: Final = search_pb2.DESCRIPTOR.services_by_name["SearchService"].full_name
 
@@ -21,7 +22,7 @@ SERVICE: Final = search_pb2.DESCRIPTOR.services_by_name["SearchService"].full_na
 class SearchServicer(search_pb2_grpc.SearchServiceServicer):
     """`max_deadline_s` is what a call without a deadline of its own gets."""
 
-    def __init__(self, store: PassageStore, embedder: QueryEmbedder, *, max_deadline_s: float) -> None:
+    def __init__(self, store: ContextStore, embedder: QueryEmbedder, *, max_deadline_s: float) -> None:
         self._store = store
         self._embedder = embedder
         self._max_deadline_s = max_deadline_s
@@ -39,16 +40,26 @@ class SearchServicer(search_pb2_grpc.SearchServiceServicer):
         )
         filters = filters_of(request.filters)
         principal = current_principal()
-        remaining_s = context.time_remaining()
         answer = await handlers.kb_search(
             query,
             Visibility(principal.sub, principal.teams, query.kb_ids, filters),
             store=self._store,
             embedder=self._embedder,
-            remaining_s=min(self._max_deadline_s if remaining_s is None else remaining_s, self._max_deadline_s),
+            remaining_s=self._remaining_s(context),
             now=datetime.now(UTC),
         )
         return _response(answer, explain=request.explain)
+
+    async def RetrieveContext(
+        self, request: context_pb2.RetrieveContextRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> context_pb2.RetrieveContextResponse:
+        return await retrieve_context(
+            request, store=self._store, embedder=self._embedder, remaining_s=self._remaining_s(context)
+        )
+
+    def _remaining_s(self, context: grpc.aio.ServicerContext[Any, Any]) -> float:
+        remaining_s = context.time_remaining()
+        return min(self._max_deadline_s if remaining_s is None else remaining_s, self._max_deadline_s)
 
 
 def register(server: grpc.aio.Server, servicer: SearchServicer) -> None:

@@ -52,12 +52,12 @@ async def kb_search(
     if query.channel_id is not None:
         visible = await _within_channel(query.channel_id, visible, store)
     mode = query.mode
-    leg = _VectorLeg(query.text, store, embedder, deadline=time.monotonic() + remaining_s)
-    async with _background(leg.encode() if mode.by_vector else _nothing()) as encoding:
+    leg = VectorLeg(query.text, store, embedder, deadline=time.monotonic() + remaining_s)
+    async with background(leg.encode() if mode.by_vector else _nothing()) as encoding:
         scan = choose_scan(await store.count_chunks(visible, at_most=EXACT_UP_TO + 1))
         for tries in range(1, MAX_TRIES + 1):
             by_keywords = store.by_keywords(query.text, visible, scan) if mode.by_keywords else _nothing()
-            async with _background(by_keywords) as keyword:
+            async with background(by_keywords) as keyword:
                 nearest, skipped = await leg.search(encoding, visible, scan) if mode.by_vector else ([], None)
                 if skipped is not None and not mode.by_keywords:
                     raise Unavailable(skipped.detail, code=skipped.code)
@@ -88,7 +88,7 @@ async def _nothing() -> Any:
     return []
 
 
-class _VectorLeg:
+class VectorLeg:
     """One question to the active space, which may be another one by the time that it is answered."""
 
     def __init__(self, text: str, store: PassageStore, embedder: QueryEmbedder, *, deadline: float) -> None:
@@ -131,7 +131,7 @@ class _VectorLeg:
 
 
 @asynccontextmanager
-async def _background(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
+async def background(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
     """Runs `work` until it is awaited or the block is left, whichever is first."""
     task = asyncio.create_task(work)
     try:

@@ -1,0 +1,4 @@
+from services.search.handlers.context import retrieve_context
+from services.search.handlers.search import MAX_TRIES, kb_search
+
+__all__ = ["MAX_TRIES", "kb_search", "retrieve_context"]
