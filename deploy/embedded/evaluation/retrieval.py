@@ -1,0 +1,53 @@
+"""Search on a judged collection, beside what it has to beat.
+
+Every document is uploaded as a text file and goes through the whole pipeline; every query is asked over gRPC. An
+answer counts each document once, where its first passage stands. The baselines read the same texts in this
+process: BM25, exact cosine of the whole text with the vectors that the embedder gives for it, and their plain
+reciprocal rank fusion.
+"""
+
+import grpc
+import httpx
+
+from deploy.embedded.benchmarks.report import log, report
+from deploy.embedded.evaluation import asking
+from deploy.embedded.evaluation.baselines import by_bm25, by_cosine, by_rrf
+from deploy.embedded.evaluation.beir import Collection
+from deploy.embedded.evaluation.legs import ask_legs
+from deploy.embedded.evaluation.measures import DEPTH, Run, measure
+from deploy.embedded.stack import StackAddresses
+from kbmesh.embedding.v1 import embedding_pb2
+from kbmesh.rpc import ChannelSettings, open_channel
+
+
+async def evaluate(stack: StackAddresses, api: httpx.AsyncClient, collection: Collection) -> None:
+    """Prints the measures of each mode and baseline."""
+    files = [asking.File(document, f"{document}.txt", text) for document, text in collection.texts.items()]
+    filled = await asking.fill(api, collection.name, files)
+    async with (
+        open_channel(ChannelSettings(target=stack.search)) as search,
+        open_channel(ChannelSettings(target=stack.embedder)) as embedder,
+    ):
+        runs = {"hybrid": await ask(search, filled, collection.queries)}
+        log(f"{collection.name}: {len(collection.queries)} queries asked")
+        texts = list(collection.texts.values())
+        vectors = await asking.embed(embedder, texts, embedding_pb2.INPUT_TYPE_DOCUMENT)
+        queries = list(collection.queries.values())
+        query_vectors = await asking.embed(embedder, queries, embedding_pb2.INPUT_TYPE_QUERY)
+    runs |= await ask_legs(stack.postgres_dsn, filled, collection.queries, query_vectors)
+    runs["bm25s"] = by_bm25(collection.texts, collection.queries)
+    runs["exact"] = by_cosine(list(collection.texts), vectors, list(collection.queries), query_vectors)
+    runs["rrf"] = by_rrf(runs["bm25s"], runs["exact"])
+    for mode, run in runs.items():
+        for name, value in measure(run, collection.judgements).items():
+            figures = {"documents": len(texts), "queries": len(queries)}
+            report(f"{collection.name}_{mode}_{name}", value, **figures)
+
+
+async def ask(search: grpc.aio.Channel, filled: asking.Filled, queries: dict[str, str]) -> Run:
+    async def found(text: str) -> list[str]:
+        passages = await asking.search(search, filled.kb_id, text, DEPTH)
+        return list(dict.fromkeys(filled.files[passage.document_id] for passage in passages))
+
+    answers = await asking.few_at_once(found, list(queries.values()))
+    return dict(zip(queries, answers, strict=True))
