@@ -22,26 +22,29 @@ from kbmesh.rpc import ChannelSettings, open_channel
 
 async def evaluate(stack: StackAddresses, api: httpx.AsyncClient, collection: Collection) -> None:
     """Prints the measures of each mode and baseline."""
-    files = [asking.File(document, f"{document}.txt", text) for document, text in collection.texts.items()]
+    names, texts = list(collection.texts), list(collection.texts.values())
+    queries = list(collection.queries.values())
+
+    def tell(mode: str, run: Run) -> Run:
+        for name, value in measure(run, collection.judgements).items():
+            report(f"{collection.name}_{mode}_{name}", value, documents=len(texts), queries=len(queries))
+        return run
+
+    files = [asking.File(name, f"{name}.txt", text) for name, text in collection.texts.items()]
     filled = await asking.fill(api, collection.name, files)
     async with (
         open_channel(ChannelSettings(target=stack.search)) as search,
         open_channel(ChannelSettings(target=stack.embedder)) as embedder,
     ):
-        runs = {"hybrid": await ask(search, filled, collection.queries)}
-        log(f"{collection.name}: {len(collection.queries)} queries asked")
-        texts = list(collection.texts.values())
-        vectors = await asking.embed(embedder, texts, embedding_pb2.INPUT_TYPE_DOCUMENT)
-        queries = list(collection.queries.values())
+        tell("hybrid", await ask(search, filled, collection.queries))
         query_vectors = await asking.embed(embedder, queries, embedding_pb2.INPUT_TYPE_QUERY)
-    runs |= await ask_legs(stack.postgres_dsn, filled, collection.queries, query_vectors)
-    runs["bm25s"] = by_bm25(collection.texts, collection.queries)
-    runs["exact"] = by_cosine(list(collection.texts), vectors, list(collection.queries), query_vectors)
-    runs["rrf"] = by_rrf(runs["bm25s"], runs["exact"])
-    for mode, run in runs.items():
-        for name, value in measure(run, collection.judgements).items():
-            figures = {"documents": len(texts), "queries": len(queries)}
-            report(f"{collection.name}_{mode}_{name}", value, **figures)
+        for mode, run in (await ask_legs(stack.postgres_dsn, filled, collection.queries, query_vectors)).items():
+            tell(mode, run)
+        log(f"{collection.name}: embedding {len(texts)} texts for the baseline")
+        vectors = await asking.embed(embedder, texts, embedding_pb2.INPUT_TYPE_DOCUMENT)
+    bm25 = tell("bm25s", by_bm25(collection.texts, collection.queries))
+    exact = tell("exact", by_cosine(names, vectors, list(collection.queries), query_vectors))
+    tell("rrf", by_rrf(bm25, exact))
 
 
 async def ask(search: grpc.aio.Channel, filled: asking.Filled, queries: dict[str, str]) -> Run:
