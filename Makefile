@@ -34,6 +34,10 @@ down: setup ## Stop the stack that make up started in .kbmesh/
 bench: setup ## Measure encoding, the consumer, queries and the rest; JSON lines
 	$(BIN)/python -m deploy.embedded.benchmarks
 
+.PHONY: eval
+eval: setup ## Measure how well search finds, also on collections under KBMESH_EVAL_DIR; JSON lines
+	$(BIN)/python -m deploy.embedded.evaluation
+
 .PHONY: test
 test: setup ## Run the tests; they start the database and the broker they need
 	$(BIN)/pytest
