@@ -65,7 +65,7 @@ visible AS (
 words AS (
     SELECT lexeme, '''' || replace(replace(lexeme, '\', '\\'), '''', '''''') || '''' AS quoted
     FROM unnest(tsvector_to_array(keyword_lexemes($4))) AS lexeme),
-found AS (
+found AS MATERIALIZED (
     SELECT lexeme, quoted, total, least(total, coalesce(share * total, (
         SELECT count(*)
         FROM (SELECT kb_id FROM chunks WHERE live AND tsv @@ quoted::tsquery LIMIT $6) AS everywhere
