@@ -78,18 +78,11 @@ class PostgresPassages:
             [question] = await conn.fetch(statements.QUESTION, *caller, text, MATCHES_SOUGHT, MATCHES_COUNTED)
             if question["weights"] is None:
                 return []
-            arguments = (*caller, question["weights"], CANDIDATES)
-            if scan is Scan.EXACT:
-                rows = await conn.fetch(statements.BY_KEYWORDS_EXACT, *arguments)
-            else:
-                rows = await conn.fetch(
-                    statements.BY_KEYWORDS_BY_INDEX,
-                    *arguments,
-                    question["rare"],
-                    MATCHES_RANKED,
-                    question["common"],
-                    MATCHES_SOUGHT,
-                )
+            statement, arguments = statements.BY_KEYWORDS_EXACT, [*caller, question["weights"], CANDIDATES]
+            if scan is Scan.INDEX:
+                statement = statements.BY_KEYWORDS_BY_INDEX
+                arguments += [question["rare"], MATCHES_RANKED, question["common"], MATCHES_SOUGHT]
+            rows = await conn.fetch(statement, *arguments)
         return [_candidate(row) for row in rows]
 
     async def passages(self, chunk_ids: Sequence[UUID], visible: Visibility) -> list[Passage]:

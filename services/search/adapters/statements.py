@@ -68,8 +68,8 @@ words AS (
 found AS MATERIALIZED (
     SELECT lexeme, quoted, total, least(total, coalesce(share * total, (
         SELECT count(*)
-        FROM (SELECT kb_id FROM chunks WHERE live AND tsv @@ quoted::tsquery LIMIT $6) AS everywhere
-        WHERE kb_id = ANY({VISIBLE_BASES})))) AS expected
+        FROM (SELECT kind, kb_id FROM chunks WHERE live AND tsv @@ quoted::tsquery LIMIT $6) AS everywhere
+        WHERE kind = 'document_chunk' AND kb_id = ANY({VISIBLE_BASES})))) AS expected
     FROM visible CROSS JOIN words LEFT JOIN known USING (lexeme)),
 ordered AS (
     SELECT lexeme, quoted, ln(1 + (total - expected + 0.5) / (expected + 0.5)) AS idf,
