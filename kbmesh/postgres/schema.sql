@@ -42,7 +42,7 @@ CREATE FUNCTION public.lexeme_weights(lexemes text[], weights double precision[]
 
 CREATE FUNCTION public.bm25_weights(words tsvector) RETURNS public.sparsevec
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-    RETURN (SELECT public.lexeme_weights(array_agg(terms.lexeme), array_agg(((terms.tf * (2.2)::double precision) / (terms.tf + ((1.2)::double precision * ((0.25)::double precision + (((0.75)::double precision * terms.length) / (120)::double precision))))))) AS lexeme_weights FROM (SELECT counted.lexeme, counted.tf, sum(counted.tf) OVER () AS length FROM (SELECT unnest.lexeme, (COALESCE(cardinality(unnest.positions), 1))::double precision AS tf FROM unnest(bm25_weights.words) unnest(lexeme, positions, weights)) counted) terms);
+    RETURN (SELECT public.lexeme_weights(array_agg(terms.lexeme), array_agg(((terms.tf * (2.2)::double precision) / (terms.tf + ((1.2)::double precision * ((0.25)::double precision + (((0.75)::double precision * terms.length) / (100)::double precision))))))) AS lexeme_weights FROM (SELECT counted.lexeme, counted.tf, sum(counted.tf) OVER () AS length FROM (SELECT unnest.lexeme, (COALESCE(cardinality(unnest.positions), 1))::double precision AS tf FROM unnest(bm25_weights.words) unnest(lexeme, positions, weights)) counted) terms);
 
 
 --

@@ -15,7 +15,7 @@ from tests.support.search import Corpus, Text
 
 OWNER = uuid4()
 VISIBLE = Visibility(OWNER)
-AVERAGE_LENGTH = 120
+AVERAGE_LENGTH = 100
 MIGRATION = MIGRATIONS / "20261130200000_bm25.sql"
 
 FOUND_BY = {

@@ -186,6 +186,9 @@ async def test_no_question_is_read_as_syntax(store: PostgresPassages, corpus: Co
         assert not answer.degraded_reason
         found = {passage.chunk_id for passage, _ in answer.passages}
         assert chunk_id in found or not await has_lexemes(store, question), question
+        assert chunk_id in {
+            one.chunk_id for one in await store.by_keywords("churn " + question, VISIBLE, Scan.INDEX)
+        }
 
 
 async def has_lexemes(store: PostgresPassages, text: str) -> bool:

@@ -29,7 +29,7 @@ RETURN (
 -- words. The average is a constant, so that a chunk need not change when others come and go.
 CREATE FUNCTION bm25_weights(words tsvector) RETURNS sparsevec LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN (
-    SELECT lexeme_weights(array_agg(lexeme), array_agg(tf * 2.2 / (tf + 1.2 * (0.25 + 0.75 * length / 120))))
+    SELECT lexeme_weights(array_agg(lexeme), array_agg(tf * 2.2 / (tf + 1.2 * (0.25 + 0.75 * length / 100))))
     FROM (
         SELECT lexeme, tf, sum(tf) OVER () AS length
         FROM (SELECT lexeme, coalesce(cardinality(positions), 1)::float8 AS tf FROM unnest(words)) AS counted) AS terms);

@@ -78,11 +78,11 @@ visible AS (
 words AS (
     SELECT lexeme, '''' || replace(replace(lexeme, '\', '\\'), '''', '''''') || '''' AS quoted
     FROM unnest(tsvector_to_array(keyword_lexemes($4))) AS lexeme),
-found AS (
+found AS MATERIALIZED (
     SELECT lexeme, quoted, total, least(total, coalesce(share * total, (
         SELECT count(*)
         FROM (SELECT kind, kb_id FROM chunks WHERE live AND tsv @@ quoted::tsquery LIMIT $6) AS everywhere
-        WHERE kb_id = ANY({VISIBLE_BASES})))) AS expected
+        WHERE {OF_DOCUMENTS_ONLY}{OF_BASES})))) AS expected
     FROM visible CROSS JOIN words LEFT JOIN known USING (lexeme)),
 ordered AS (
     SELECT lexeme, quoted, ln(1 + (total - expected + 0.5) / (expected + 0.5)) AS idf,
