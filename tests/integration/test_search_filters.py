@@ -101,6 +101,22 @@ async def test_every_condition_narrows_both_legs_in_both_scans(corpus: Corpus) -
         assert await found(corpus, parse_filters(**asked)) == expected, asked
 
 
+@pytest.mark.parametrize("scan", Scan)
+async def test_a_word_is_as_rare_as_in_all_that_is_visible_whatever_is_asked_for(
+    corpus: Corpus, scan: Scan
+) -> None:
+    kb_id = await corpus.add_base(OWNER)
+    await corpus.add_document(kb_id, *[Text("a report")] * 40, *[Text("a porcupine")] * 4)
+    rare, common = await corpus.add_document(
+        kb_id, Text("a porcupine"), Text("a report, a report, a report"), document_id=NOTE
+    )
+    visible = Visibility(OWNER, filters=parse_filters(document_ids=[str(NOTE)]))
+
+    found = await PostgresPassages(corpus.pool).by_keywords("reports on porcupines", visible, scan)
+
+    assert [candidate.chunk_id for candidate in found] == [rare, common]
+
+
 async def test_a_filter_leaves_the_scan_that_was_chosen(corpus: Corpus) -> None:
     kb_id = await corpus.add_base(OWNER)
     for number in range(10):

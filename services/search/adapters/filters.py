@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from services.search.adapters.reach import reaching
-from services.search.adapters.statements import OF_CHUNKS, OF_DOCUMENTS, OF_VECTORS, VISIBLE_BASES
+from services.search.adapters.statements import OF_CHUNKS, OF_VECTORS, VISIBLE_BASES
 from services.search.domain.context import Reach
 from services.search.domain.filters import Filters
 from services.search.domain.retrieval import Scan, Visibility
@@ -21,31 +21,28 @@ def narrowed(visible: Visibility, scan: Scan, statement: str, *arguments: object
     the chunks of all kinds that a Reach admits."""
     if isinstance(visible, Reach):
         return reaching(visible, scan, statement, *arguments)
-    if visible.filters is None:
+    if visible.filters is None or not (OF_CHUNKS in statement or OF_VECTORS in statement):
         return statement, *arguments
     conditions, values = [], list(arguments)
     for condition, *given in _conditions(visible.filters):
         numbers = range(len(values) + 1, len(values) + 1 + len(given))
         conditions.append(condition.format(*(f"${number}" for number in numbers)))
         values += given
-    return (
-        statement.replace(OF_VECTORS, _OF_VECTORS[scan])
-        .replace(OF_CHUNKS, _OF_CHUNKS[scan])
-        .replace(OF_DOCUMENTS, f"AND {' AND '.join(conditions)}"),
-        *values,
-    )
+    of_documents = " AND ".join(conditions)
+    statement = statement.replace(OF_VECTORS, _OF_VECTORS[scan].format(of_documents))
+    return statement.replace(OF_CHUNKS, _OF_CHUNKS[scan].format(of_documents)), *values
 
 
 # Exact: the planner may begin with the documents, which are few. By index: each row that the index gives is looked
 # up, so that the order in which it gives them stays.
 _OF_CHUNKS: Final = {
     Scan.EXACT: f"""AND document_id IN (
-        SELECT documents.id FROM documents WHERE documents.kb_id = ANY({VISIBLE_BASES}) {OF_DOCUMENTS})""",
-    Scan.INDEX: f"AND (SELECT true FROM documents WHERE documents.id = document_id {OF_DOCUMENTS})",
+        SELECT documents.id FROM documents WHERE documents.kb_id = ANY({VISIBLE_BASES}) AND {{}})""",
+    Scan.INDEX: "AND (SELECT {} FROM documents WHERE documents.id = document_id)",
 }
 _OF_VECTORS: Final = {
-    Scan.EXACT: f"AND chunk_id IN (SELECT chunks.id FROM chunks WHERE true {OF_CHUNKS})",
-    Scan.INDEX: f"AND (SELECT true FROM chunks WHERE chunks.id = chunk_id {OF_CHUNKS})",
+    Scan.EXACT: f"AND chunk_id IN (SELECT chunks.id FROM chunks WHERE true {_OF_CHUNKS[Scan.EXACT]})",
+    Scan.INDEX: f"AND (SELECT true {_OF_CHUNKS[Scan.INDEX]} FROM chunks WHERE chunks.id = chunk_id)",
 }
 
 

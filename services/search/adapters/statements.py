@@ -13,7 +13,6 @@ VISIBLE_BASES: Final = f"""ARRAY(
           AND ($3::uuid[] IS NULL OR id = ANY($3::uuid[])))"""
 
 # Where the conditions of a filter go (filters.py), according to what has the rows.
-OF_DOCUMENTS: Final = "/* narrowed documents */"
 OF_CHUNKS: Final = "/* narrowed chunks */"
 OF_VECTORS: Final = "/* narrowed vectors */"
 
@@ -73,8 +72,7 @@ WITH known AS (
     FROM pg_stats, unnest(most_common_elems::text::text[], most_common_elem_freqs) AS u (lexeme, share)
     WHERE schemaname = current_schema AND tablename = 'chunks' AND attname = 'tsv' AND lexeme IS NOT NULL),
 visible AS (
-    SELECT coalesce(sum(chunk_count), 0)::float8 AS total FROM documents
-    WHERE {OF_BASES} {OF_DOCUMENTS}),
+    SELECT coalesce(sum(chunk_count), 0)::float8 AS total FROM documents WHERE {OF_BASES}),
 words AS (
     SELECT lexeme, '''' || replace(replace(lexeme, '\', '\\'), '''', '''''') || '''' AS quoted
     FROM unnest(tsvector_to_array(keyword_lexemes($4))) AS lexeme),
@@ -82,7 +80,7 @@ found AS MATERIALIZED (
     SELECT lexeme, quoted, total, least(total, coalesce(share * total, (
         SELECT count(*)
         FROM (SELECT kind, kb_id FROM chunks WHERE live AND tsv @@ quoted::tsquery LIMIT $6) AS everywhere
-        WHERE {OF_DOCUMENTS_ONLY}{OF_BASES})))) AS expected
+        WHERE {OF_DOCUMENTS_ONLY}{OF_BASES}))) AS expected
     FROM visible CROSS JOIN words LEFT JOIN known USING (lexeme)),
 ordered AS (
     SELECT lexeme, quoted, ln(1 + (total - expected + 0.5) / (expected + 0.5)) AS idf,
