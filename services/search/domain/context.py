@@ -129,9 +129,7 @@ def parse_context_query(
         InvalidArgument: as `parse_query`; unknown_scope, unknown_kind, too_many_kinds, invalid_metadata_filter,
             min_score_out_of_range or max_chars_out_of_range.
     """
-    query = parse_query(text, limit=top_k)
-    if not 0 <= min_score <= 1:
-        raise InvalidArgument(f"min_score is 0 to 1, not {min_score}", code="min_score_out_of_range")
+    query = parse_query(text, limit=top_k, min_score=min_score)
     if not MIN_MAX_CHARS <= max_chars <= MAX_MAX_CHARS:
         raise InvalidArgument(
             f"max_chars is {MIN_MAX_CHARS} to {MAX_MAX_CHARS}, not {max_chars}", code="max_chars_out_of_range"
@@ -141,7 +139,7 @@ def parse_context_query(
         _kinds(scopes, kinds),
         _attributes(metadata or {}, {"run_id": run_id, "scan_id": scan_id}),
         query.limit,
-        min_score,
+        query.min_score,
         by_provenance,
         max_chars,
     )

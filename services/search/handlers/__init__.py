@@ -1,4 +1,5 @@
 from services.search.handlers.context import retrieve_context
-from services.search.handlers.search import MAX_TRIES, kb_search
+from services.search.handlers.legs import MAX_TRIES
+from services.search.handlers.search import kb_search
 
 __all__ = ["MAX_TRIES", "kb_search", "retrieve_context"]

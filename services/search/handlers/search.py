@@ -1,37 +1,13 @@
-import asyncio
-import time
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final, TypeVar
 
-import structlog
-
-from kbmesh.errors import NotFound, Unavailable
+from kbmesh.errors import NotFound
 from services.search.domain.passages import Answer
 from services.search.domain.query import Query
-from services.search.domain.ranking import Candidate, rank
-from services.search.domain.retrieval import (
-    EXACT_UP_TO,
-    QueryVector,
-    Scan,
-    Space,
-    SpaceOutdated,
-    VectorLegSkipped,
-    Visibility,
-    check_comparable,
-    choose_scan,
-)
+from services.search.domain.ranking import Candidate, Ranked, rank
+from services.search.domain.retrieval import Visibility
+from services.search.handlers.legs import ask_legs
 from services.search.ports import PassageStore, QueryEmbedder
-
-log = structlog.get_logger(__name__)
-
-MAX_TRIES: Final = 3
-EMBEDDING_SHARE: Final = 0.6
-"""Of the time that is left; the rest is for the database, so that a slow embedder costs one leg only."""
-
-T = TypeVar("T")
 
 
 async def kb_search(
@@ -52,27 +28,22 @@ async def kb_search(
     if query.channel_id is not None:
         visible = await _within_channel(query.channel_id, visible, store)
     mode = query.mode
-    leg = VectorLeg(query.text, store, embedder, deadline=time.monotonic() + remaining_s)
-    async with background(leg.encode() if mode.by_vector else _nothing()) as encoding:
-        scan = choose_scan(await store.count_chunks(visible, at_most=EXACT_UP_TO + 1))
-        for tries in range(1, MAX_TRIES + 1):
-            by_keywords = store.by_keywords(query.text, visible, scan) if mode.by_keywords else _nothing()
-            async with background(by_keywords) as keyword:
-                nearest, skipped = await leg.search(encoding, visible, scan) if mode.by_vector else ([], None)
-                if skipped is not None and not mode.by_keywords:
-                    raise Unavailable(skipped.detail, code=skipped.code)
-                ranked = rank(nearest, await keyword, now=now, legs=mode.by_vector + mode.by_keywords)
-            ranked = [one for one in ranked if one.score.value >= query.min_score][: query.limit]
-            passages = await store.passages([one.chunk_id for one in ranked], visible)
-            # A document that took on a new revision between the statements would be missing, or half of it:
-            # what was read last is of one moment, so all of it being there means that nothing moved.
-            if len(passages) == len(ranked):
-                break
-            log.info("search_overtaken_by_swap", tries=tries)
-    by_id = {passage.chunk_id: passage for passage in passages}
+
+    def choose(nearest: list[Candidate], keyword: list[Candidate]) -> list[Ranked]:
+        ranked = rank(nearest, keyword, now=now, legs=mode.by_vector + mode.by_keywords)
+        return [one for one in ranked if one.score.value >= query.min_score][: query.limit]
+
     return Answer(
-        tuple((by_id[one.chunk_id], one.score) for one in ranked if one.chunk_id in by_id),
-        "" if skipped is None else str(skipped),
+        *await ask_legs(
+            query.text,
+            visible,
+            mode,
+            store=store,
+            embedder=embedder,
+            remaining_s=remaining_s,
+            choose=choose,
+            read=lambda chunk_ids: store.passages(chunk_ids, visible),
+        )
     )
 
 
@@ -81,61 +52,3 @@ async def _within_channel(channel_id: str, visible: Visibility, store: PassageSt
     if kb_ids is None:
         raise NotFound("no such channel", code="channel_not_found")
     return replace(visible, kb_ids=kb_ids if visible.kb_ids is None else kb_ids & visible.kb_ids)
-
-
-async def _nothing() -> Any:
-    """What a leg finds that is not asked for."""
-    return []
-
-
-class VectorLeg:
-    """One question to the active space, which may be another one by the time that it is answered."""
-
-    def __init__(self, text: str, store: PassageStore, embedder: QueryEmbedder, *, deadline: float) -> None:
-        self._text = text
-        self._store = store
-        self._embedder = embedder
-        self._deadline = deadline
-        self._space: Space | None = None
-        self._followed: tuple[QueryVector, Space] | None = None
-
-    async def encode(self) -> tuple[QueryVector, Space]:
-        """The question for the active space as of a few seconds ago, which costs no look into the database."""
-        return await self._encode_for(await self._store.active_space())
-
-    async def search(
-        self, encoding: asyncio.Task[tuple[QueryVector, Space]], visible: Visibility, scan: Scan
-    ) -> tuple[list[Candidate], VectorLegSkipped | None]:
-        """Candidates, and why there are none if the leg could not answer."""
-        try:
-            try:
-                return await self._store.by_vector(*(self._followed or await encoding), visible, scan), None
-            except SpaceOutdated:
-                space = await self._store.active_space(cached=False)
-                if space == self._space:
-                    raise
-                self._followed = await self._encode_for(space)
-                return await self._store.by_vector(*self._followed, visible, scan), None
-        except VectorLegSkipped as skipped:
-            log.warning("search_degraded", code=skipped.code, detail=skipped.detail)
-            return [], skipped
-
-    async def _encode_for(self, space: Space | None) -> tuple[QueryVector, Space]:
-        self._space = space
-        if space is None:
-            raise VectorLegSkipped("nothing has been embedded yet", code="no_active_space")
-        timeout_s = (self._deadline - time.monotonic()) * EMBEDDING_SHARE
-        vector = await self._embedder.embed(self._text, space, timeout_s=timeout_s)
-        check_comparable(vector, space)
-        return vector, space
-
-
-@asynccontextmanager
-async def background(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
-    """Runs `work` until it is awaited or the block is left, whichever is first."""
-    task = asyncio.create_task(work)
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
