@@ -1,15 +1,14 @@
 """Searches while the embedding space changes under them: real service, real database, an embedding stub."""
 
-# ruff: noqa: S608 - the names of the tables are constants
-
 import asyncio
 from dataclasses import dataclass, field
 from uuid import UUID
 
+import numpy as np
 import pytest
-from pgvector import Vector
 
-from kbmesh.postgres import Pool, PostgresSettings, transaction
+from kbmesh.postgres import Pool, PostgresSettings
+from services.embedder.adapters.postgres import PostgresBacklog, PostgresSpaces, PostgresSpaceStore
 from services.embedder.domain.spaces import Space
 from services.search.adapters import postgres as search_postgres
 from tests.support.search import SPACE, Corpus, Text
@@ -40,38 +39,17 @@ async def nearest(pool: Pool) -> dict[str, UUID]:
 
 
 async def add_space(pool: Pool, space: Space, vectors: dict[UUID, list[float]]) -> None:
-    """Another space with the same chunks."""
-    async with transaction(pool) as conn:
-        await conn.execute(
-            "INSERT INTO embedding_spaces (id, model, dimensions, status, table_name)"
-            " VALUES ($1, $2, $3, 'retired', $4)",
-            space.id,
-            space.model,
-            space.dimensions,
-            space.table,
-        )
-        await conn.execute(
-            f"CREATE TABLE {space.table} (LIKE {SPACE.table} INCLUDING ALL,"
-            " FOREIGN KEY (chunk_id) REFERENCES chunks ON DELETE CASCADE)"
-        )
-        await conn.executemany(
-            f"INSERT INTO {space.table} SELECT chunk_id, kb_id, kind, live, $2 FROM {SPACE.table}"
-            " WHERE chunk_id = $1",
-            [(chunk_id, Vector(vector)) for chunk_id, vector in vectors.items()],
-        )
+    """Another space with the same chunks, filled as the embedder does."""
+    backlog = PostgresBacklog(pool)
+    await spaces_of(pool).create(space)
+    while not await backlog.seed(space):
+        pass
+    await backlog.fill(space, list(vectors), np.array(list(vectors.values()), np.float32))
+    assert await backlog.build_index(space)
 
 
-async def activate(pool: Pool, space: Space) -> None:
-    async with transaction(pool) as conn:
-        await conn.execute("UPDATE embedding_spaces SET status = 'retired' WHERE status = 'active'")
-        await conn.execute("UPDATE embedding_spaces SET status = 'active' WHERE id = $1", space.id)
-
-
-async def drop(pool: Pool, space: Space) -> None:
-    async with transaction(pool) as conn:
-        await conn.execute("LOCK TABLE chunks IN ACCESS EXCLUSIVE MODE")
-        await conn.execute("DELETE FROM embedding_spaces WHERE id = $1", space.id)
-        await conn.execute(f"DROP TABLE {space.table}")
+def spaces_of(pool: Pool) -> PostgresSpaceStore:
+    return PostgresSpaceStore(pool, PostgresSpaces(pool))
 
 
 @dataclass
@@ -123,12 +101,12 @@ async def test_no_search_fails_or_mixes_spaces_while_they_are_activated_and_drop
             await searchers.more()
             for _ in range(3):
                 for space in (OTHER, SPACE):
-                    await activate(pool, space)
+                    await spaces_of(pool).activate(space.id)
                     await searchers.more()
-            await activate(pool, OTHER)
+            await spaces_of(pool).activate(OTHER.id)
             if embedder_forgets:
                 del embedding.vectors[SPACE.id]
-            await drop(pool, SPACE)
+            await spaces_of(pool).drop(SPACE.id)
             await searchers.more()
             searchers.stop = True
         afterwards = await first(client)
