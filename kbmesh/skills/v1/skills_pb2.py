@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dkbmesh/skills/v1/skills.proto\x12\x10kbmesh.skills.v1\"J\n\tRelevance\x12\x0f\n\x07intents\x18\x01 \x03(\t\x12\x14\n\x0cgenie_passes\x18\x02 \x03(\t\x12\x16\n\x0epipeline_steps\x18\x03 \x03(\t\"\x9d\x01\n\nSkillChunk\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x03 \x01(\t\x12\x31\n\x08\x63\x61tegory\x18\x04 \x01(\x0e\x32\x1f.kbmesh.skills.v1.ChunkCategory\x12\x1c\n\x0fmax_char_budget\x18\x05 \x01(\x05H\x00\x88\x01\x01\x42\x12\n\x10_max_char_budget\"\x94\x01\n\x05Skill\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12.\n\trelevance\x18\x04 \x01(\x0b\x32\x1b.kbmesh.skills.v1.Relevance\x12,\n\x06\x63hunks\x18\x05 \x03(\x0b\x32\x1c.kbmesh.skills.v1.SkillChunk\":\n\x11ListSkillsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"V\n\x12ListSkillsResponse\x12\'\n\x06skills\x18\x01 \x03(\x0b\x32\x17.kbmesh.skills.v1.Skill\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"#\n\x0fGetSkillRequest\x12\x10\n\x08skill_id\x18\x01 \x01(\t\":\n\x10GetSkillResponse\x12&\n\x05skill\x18\x01 \x01(\x0b\x32\x17.kbmesh.skills.v1.Skill*\xdd\x01\n\rChunkCategory\x12\x1e\n\x1a\x43HUNK_CATEGORY_UNSPECIFIED\x10\x00\x12\x18\n\x14\x43HUNK_CATEGORY_RULES\x10\x01\x12\x1b\n\x17\x43HUNK_CATEGORY_PATTERNS\x10\x02\x12 \n\x1c\x43HUNK_CATEGORY_ANTI_PATTERNS\x10\x03\x12\x1b\n\x17\x43HUNK_CATEGORY_EXAMPLES\x10\x04\x12\x1d\n\x19\x43HUNK_CATEGORY_VOCABULARY\x10\x05\x12\x17\n\x13\x43HUNK_CATEGORY_KPIS\x10\x06\x32\xbb\x01\n\rSkillsService\x12W\n\nListSkills\x12#.kbmesh.skills.v1.ListSkillsRequest\x1a$.kbmesh.skills.v1.ListSkillsResponse\x12Q\n\x08GetSkill\x12!.kbmesh.skills.v1.GetSkillRequest\x1a\".kbmesh.skills.v1.GetSkillResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dkbmesh/skills/v1/skills.proto\x12\x10kbmesh.skills.v1\"J\n\tRelevance\x12\x0f\n\x07intents\x18\x01 \x03(\t\x12\x14\n\x0cgenie_passes\x18\x02 \x03(\t\x12\x16\n\x0epipeline_steps\x18\x03 \x03(\t\"\x9d\x01\n\nSkillChunk\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x03 \x01(\t\x12\x31\n\x08\x63\x61tegory\x18\x04 \x01(\x0e\x32\x1f.kbmesh.skills.v1.ChunkCategory\x12\x1c\n\x0fmax_char_budget\x18\x05 \x01(\x05H\x00\x88\x01\x01\x42\x12\n\x10_max_char_budget\"\x94\x01\n\x05Skill\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12.\n\trelevance\x18\x04 \x01(\x0b\x32\x1b.kbmesh.skills.v1.Relevance\x12,\n\x06\x63hunks\x18\x05 \x03(\x0b\x32\x1c.kbmesh.skills.v1.SkillChunk\":\n\x11ListSkillsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"V\n\x12ListSkillsResponse\x12\'\n\x06skills\x18\x01 \x03(\x0b\x32\x17.kbmesh.skills.v1.Skill\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"#\n\x0fGetSkillRequest\x12\x10\n\x08skill_id\x18\x01 \x01(\t\":\n\x10GetSkillResponse\x12&\n\x05skill\x18\x01 \x01(\x0b\x32\x17.kbmesh.skills.v1.Skill\"\xdf\x01\n\x14ResolveSkillsRequest\x12\x10\n\x06intent\x18\x01 \x01(\tH\x00\x12\x14\n\ngenie_pass\x18\x02 \x01(\tH\x00\x12\x17\n\rpipeline_step\x18\x03 \x01(\tH\x00\x12\x10\n\x08question\x18\x04 \x01(\t\x12\x1e\n\x11max_overlay_chars\x18\x05 \x01(\x05H\x01\x88\x01\x01\x12\x1e\n\x11max_context_chars\x18\x06 \x01(\x05H\x02\x88\x01\x01\x42\x08\n\x06targetB\x14\n\x12_max_overlay_charsB\x14\n\x12_max_context_chars\"\x9b\x02\n\x15ResolveSkillsResponse\x12\x16\n\x0esystem_overlay\x18\x01 \x01(\t\x12\x37\n\x0eoverlay_chunks\x18\x02 \x03(\x0b\x32\x1f.kbmesh.skills.v1.ResolvedChunk\x12\x39\n\x10\x63ontext_sections\x18\x03 \x03(\x0b\x32\x1f.kbmesh.skills.v1.ResolvedChunk\x12\x15\n\roverlay_chars\x18\x04 \x01(\x05\x12\x15\n\rcontext_chars\x18\x05 \x01(\x05\x12\x32\n\x08left_out\x18\x06 \x03(\x0b\x32 .kbmesh.skills.v1.ChunkReference\x12\x14\n\x0c\x62y_relevance\x18\x07 \x01(\x08\"\x99\x01\n\rResolvedChunk\x12\x10\n\x08skill_id\x18\x01 \x01(\t\x12\x10\n\x08\x63hunk_id\x18\x02 \x01(\t\x12\r\n\x05title\x18\x03 \x01(\t\x12\x31\n\x08\x63\x61tegory\x18\x04 \x01(\x0e\x32\x1f.kbmesh.skills.v1.ChunkCategory\x12\x0f\n\x07\x63ontent\x18\x05 \x01(\t\x12\x11\n\tshortened\x18\x06 \x01(\x08\"4\n\x0e\x43hunkReference\x12\x10\n\x08skill_id\x18\x01 \x01(\t\x12\x10\n\x08\x63hunk_id\x18\x02 \x01(\t*\xdd\x01\n\rChunkCategory\x12\x1e\n\x1a\x43HUNK_CATEGORY_UNSPECIFIED\x10\x00\x12\x18\n\x14\x43HUNK_CATEGORY_RULES\x10\x01\x12\x1b\n\x17\x43HUNK_CATEGORY_PATTERNS\x10\x02\x12 \n\x1c\x43HUNK_CATEGORY_ANTI_PATTERNS\x10\x03\x12\x1b\n\x17\x43HUNK_CATEGORY_EXAMPLES\x10\x04\x12\x1d\n\x19\x43HUNK_CATEGORY_VOCABULARY\x10\x05\x12\x17\n\x13\x43HUNK_CATEGORY_KPIS\x10\x06\x32\x9d\x02\n\rSkillsService\x12W\n\nListSkills\x12#.kbmesh.skills.v1.ListSkillsRequest\x1a$.kbmesh.skills.v1.ListSkillsResponse\x12Q\n\x08GetSkill\x12!.kbmesh.skills.v1.GetSkillRequest\x1a\".kbmesh.skills.v1.GetSkillResponse\x12`\n\rResolveSkills\x12&.kbmesh.skills.v1.ResolveSkillsRequest\x1a\'.kbmesh.skills.v1.ResolveSkillsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kbmesh.skills.v1.skills_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CHUNKCATEGORY']._serialized_start=684
-  _globals['_CHUNKCATEGORY']._serialized_end=905
+  _globals['_CHUNKCATEGORY']._serialized_start=1406
+  _globals['_CHUNKCATEGORY']._serialized_end=1627
   _globals['_RELEVANCE']._serialized_start=51
   _globals['_RELEVANCE']._serialized_end=125
   _globals['_SKILLCHUNK']._serialized_start=128
@@ -47,6 +47,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETSKILLREQUEST']._serialized_end=621
   _globals['_GETSKILLRESPONSE']._serialized_start=623
   _globals['_GETSKILLRESPONSE']._serialized_end=681
-  _globals['_SKILLSSERVICE']._serialized_start=908
-  _globals['_SKILLSSERVICE']._serialized_end=1095
+  _globals['_RESOLVESKILLSREQUEST']._serialized_start=684
+  _globals['_RESOLVESKILLSREQUEST']._serialized_end=907
+  _globals['_RESOLVESKILLSRESPONSE']._serialized_start=910
+  _globals['_RESOLVESKILLSRESPONSE']._serialized_end=1193
+  _globals['_RESOLVEDCHUNK']._serialized_start=1196
+  _globals['_RESOLVEDCHUNK']._serialized_end=1349
+  _globals['_CHUNKREFERENCE']._serialized_start=1351
+  _globals['_CHUNKREFERENCE']._serialized_end=1403
+  _globals['_SKILLSSERVICE']._serialized_start=1630
+  _globals['_SKILLSSERVICE']._serialized_end=1915
 # @@protoc_insertion_point(module_scope)

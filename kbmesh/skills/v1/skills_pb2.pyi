@@ -231,3 +231,159 @@ class GetSkillResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetSkillResponse: _TypeAlias = GetSkillResponse  # noqa: Y015
+
+@_typing.final
+class ResolveSkillsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INTENT_FIELD_NUMBER: _builtins.int
+    GENIE_PASS_FIELD_NUMBER: _builtins.int
+    PIPELINE_STEP_FIELD_NUMBER: _builtins.int
+    QUESTION_FIELD_NUMBER: _builtins.int
+    MAX_OVERLAY_CHARS_FIELD_NUMBER: _builtins.int
+    MAX_CONTEXT_CHARS_FIELD_NUMBER: _builtins.int
+    intent: _builtins.str
+    """As in Relevance."""
+    genie_pass: _builtins.str
+    pipeline_step: _builtins.str
+    question: _builtins.str
+    """At most 4,000 characters. With one, the chunks nearest to it come first; without, or while the embedding service
+    does not answer, the order is always the same.
+    """
+    max_overlay_chars: _builtins.int
+    """In Unicode code points, 0 to 100,000; absent: the budgets of the target."""
+    max_context_chars: _builtins.int
+    def __init__(
+        self,
+        *,
+        intent: _builtins.str = ...,
+        genie_pass: _builtins.str = ...,
+        pipeline_step: _builtins.str = ...,
+        question: _builtins.str = ...,
+        max_overlay_chars: _builtins.int | None = ...,
+        max_context_chars: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_context_chars", b"_max_context_chars", "_max_overlay_chars", b"_max_overlay_chars", "genie_pass", b"genie_pass", "intent", b"intent", "max_context_chars", b"max_context_chars", "max_overlay_chars", b"max_overlay_chars", "pipeline_step", b"pipeline_step", "target", b"target"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_context_chars", b"_max_context_chars", "_max_overlay_chars", b"_max_overlay_chars", "genie_pass", b"genie_pass", "intent", b"intent", "max_context_chars", b"max_context_chars", "max_overlay_chars", b"max_overlay_chars", "pipeline_step", b"pipeline_step", "question", b"question", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_context_chars: _TypeAlias = _typing.Literal["max_context_chars"]  # noqa: Y015
+    _WhichOneofArgType__max_context_chars: _TypeAlias = _typing.Literal["_max_context_chars", b"_max_context_chars"]  # noqa: Y015
+    _WhichOneofReturnType__max_overlay_chars: _TypeAlias = _typing.Literal["max_overlay_chars"]  # noqa: Y015
+    _WhichOneofArgType__max_overlay_chars: _TypeAlias = _typing.Literal["_max_overlay_chars", b"_max_overlay_chars"]  # noqa: Y015
+    _WhichOneofReturnType_target: _TypeAlias = _typing.Literal["intent", "genie_pass", "pipeline_step"]  # noqa: Y015
+    _WhichOneofArgType_target: _TypeAlias = _typing.Literal["target", b"target"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_context_chars) -> _WhichOneofReturnType__max_context_chars | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_overlay_chars) -> _WhichOneofReturnType__max_overlay_chars | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_target) -> _WhichOneofReturnType_target | None: ...
+
+Global___ResolveSkillsRequest: _TypeAlias = ResolveSkillsRequest  # noqa: Y015
+
+@_typing.final
+class ResolveSkillsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SYSTEM_OVERLAY_FIELD_NUMBER: _builtins.int
+    OVERLAY_CHUNKS_FIELD_NUMBER: _builtins.int
+    CONTEXT_SECTIONS_FIELD_NUMBER: _builtins.int
+    OVERLAY_CHARS_FIELD_NUMBER: _builtins.int
+    CONTEXT_CHARS_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
+    BY_RELEVANCE_FIELD_NUMBER: _builtins.int
+    system_overlay: _builtins.str
+    """Rules and anti-patterns, as one text."""
+    overlay_chars: _builtins.int
+    """Characters of system_overlay, and of the titles and contents of context_sections."""
+    context_chars: _builtins.int
+    by_relevance: _builtins.bool
+    """Whether the order is by nearness to the question."""
+    @_builtins.property
+    def overlay_chunks(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResolvedChunk]:
+        """The chunks in it, in their order, without content."""
+
+    @_builtins.property
+    def context_sections(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResolvedChunk]:
+        """Patterns, examples, vocabulary and key figures."""
+
+    @_builtins.property
+    def left_out(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChunkReference]:
+        """What the budgets have no room for, in the order in which it would have come."""
+
+    def __init__(
+        self,
+        *,
+        system_overlay: _builtins.str = ...,
+        overlay_chunks: _abc.Iterable[Global___ResolvedChunk] | None = ...,
+        context_sections: _abc.Iterable[Global___ResolvedChunk] | None = ...,
+        overlay_chars: _builtins.int = ...,
+        context_chars: _builtins.int = ...,
+        left_out: _abc.Iterable[Global___ChunkReference] | None = ...,
+        by_relevance: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by_relevance", b"by_relevance", "context_chars", b"context_chars", "context_sections", b"context_sections", "left_out", b"left_out", "overlay_chars", b"overlay_chars", "overlay_chunks", b"overlay_chunks", "system_overlay", b"system_overlay"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResolveSkillsResponse: _TypeAlias = ResolveSkillsResponse  # noqa: Y015
+
+@_typing.final
+class ResolvedChunk(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SKILL_ID_FIELD_NUMBER: _builtins.int
+    CHUNK_ID_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
+    CATEGORY_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
+    SHORTENED_FIELD_NUMBER: _builtins.int
+    skill_id: _builtins.str
+    chunk_id: _builtins.str
+    title: _builtins.str
+    category: Global___ChunkCategory.ValueType
+    content: _builtins.str
+    shortened: _builtins.bool
+    """Whether the content ends before the chunk does."""
+    def __init__(
+        self,
+        *,
+        skill_id: _builtins.str = ...,
+        chunk_id: _builtins.str = ...,
+        title: _builtins.str = ...,
+        category: Global___ChunkCategory.ValueType = ...,
+        content: _builtins.str = ...,
+        shortened: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["category", b"category", "chunk_id", b"chunk_id", "content", b"content", "shortened", b"shortened", "skill_id", b"skill_id", "title", b"title"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResolvedChunk: _TypeAlias = ResolvedChunk  # noqa: Y015
+
+@_typing.final
+class ChunkReference(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SKILL_ID_FIELD_NUMBER: _builtins.int
+    CHUNK_ID_FIELD_NUMBER: _builtins.int
+    skill_id: _builtins.str
+    chunk_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        skill_id: _builtins.str = ...,
+        chunk_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_id", b"chunk_id", "skill_id", b"skill_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChunkReference: _TypeAlias = ChunkReference  # noqa: Y015

@@ -45,6 +45,11 @@ class SkillsServiceStub:
                 request_serializer=kbmesh_dot_skills_dot_v1_dot_skills__pb2.GetSkillRequest.SerializeToString,
                 response_deserializer=kbmesh_dot_skills_dot_v1_dot_skills__pb2.GetSkillResponse.FromString,
                 _registered_method=True)
+        self.ResolveSkills = channel.unary_unary(
+                '/kbmesh.skills.v1.SkillsService/ResolveSkills',
+                request_serializer=kbmesh_dot_skills_dot_v1_dot_skills__pb2.ResolveSkillsRequest.SerializeToString,
+                response_deserializer=kbmesh_dot_skills_dot_v1_dot_skills__pb2.ResolveSkillsResponse.FromString,
+                _registered_method=True)
 
 
 class SkillsServiceServicer:
@@ -64,6 +69,14 @@ class SkillsServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ResolveSkills(self, request, context):
+        """What the skills of one target say, within budgets: for the system prompt, and as sections of the context.
+        INVALID_ARGUMENT: no target or an unknown one, an over-long question, a budget out of range.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SkillsServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -76,6 +89,11 @@ def add_SkillsServiceServicer_to_server(servicer, server):
                     servicer.GetSkill,
                     request_deserializer=kbmesh_dot_skills_dot_v1_dot_skills__pb2.GetSkillRequest.FromString,
                     response_serializer=kbmesh_dot_skills_dot_v1_dot_skills__pb2.GetSkillResponse.SerializeToString,
+            ),
+            'ResolveSkills': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResolveSkills,
+                    request_deserializer=kbmesh_dot_skills_dot_v1_dot_skills__pb2.ResolveSkillsRequest.FromString,
+                    response_serializer=kbmesh_dot_skills_dot_v1_dot_skills__pb2.ResolveSkillsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -133,6 +151,33 @@ class SkillsService:
             '/kbmesh.skills.v1.SkillsService/GetSkill',
             kbmesh_dot_skills_dot_v1_dot_skills__pb2.GetSkillRequest.SerializeToString,
             kbmesh_dot_skills_dot_v1_dot_skills__pb2.GetSkillResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResolveSkills(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kbmesh.skills.v1.SkillsService/ResolveSkills',
+            kbmesh_dot_skills_dot_v1_dot_skills__pb2.ResolveSkillsRequest.SerializeToString,
+            kbmesh_dot_skills_dot_v1_dot_skills__pb2.ResolveSkillsResponse.FromString,
             options,
             channel_credentials,
             insecure,

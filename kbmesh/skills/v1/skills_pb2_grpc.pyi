@@ -36,6 +36,10 @@ class SkillsServiceStub:
     ListSkills: _grpc.UnaryUnaryMultiCallable[_skills_pb2.ListSkillsRequest, _skills_pb2.ListSkillsResponse]
     GetSkill: _grpc.UnaryUnaryMultiCallable[_skills_pb2.GetSkillRequest, _skills_pb2.GetSkillResponse]
     """NOT_FOUND: no skill of that id."""
+    ResolveSkills: _grpc.UnaryUnaryMultiCallable[_skills_pb2.ResolveSkillsRequest, _skills_pb2.ResolveSkillsResponse]
+    """What the skills of one target say, within budgets: for the system prompt, and as sections of the context.
+    INVALID_ARGUMENT: no target or an unknown one, an over-long question, a budget out of range.
+    """
 
 @_typing.type_check_only
 class SkillsServiceAsyncStub(SkillsServiceStub):
@@ -45,6 +49,10 @@ class SkillsServiceAsyncStub(SkillsServiceStub):
     ListSkills: _aio.UnaryUnaryMultiCallable[_skills_pb2.ListSkillsRequest, _skills_pb2.ListSkillsResponse]  # type: ignore[assignment]
     GetSkill: _aio.UnaryUnaryMultiCallable[_skills_pb2.GetSkillRequest, _skills_pb2.GetSkillResponse]  # type: ignore[assignment]
     """NOT_FOUND: no skill of that id."""
+    ResolveSkills: _aio.UnaryUnaryMultiCallable[_skills_pb2.ResolveSkillsRequest, _skills_pb2.ResolveSkillsResponse]  # type: ignore[assignment]
+    """What the skills of one target say, within budgets: for the system prompt, and as sections of the context.
+    INVALID_ARGUMENT: no target or an unknown one, an over-long question, a budget out of range.
+    """
 
 class SkillsServiceServicer(metaclass=_abc_1.ABCMeta):
     """Curated skills: expert knowledge that LLM applications put into their prompts."""
@@ -63,5 +71,15 @@ class SkillsServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_skills_pb2.GetSkillResponse, _abc.Awaitable[_skills_pb2.GetSkillResponse]]:
         """NOT_FOUND: no skill of that id."""
+
+    @_abc_1.abstractmethod
+    def ResolveSkills(
+        self,
+        request: _skills_pb2.ResolveSkillsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_skills_pb2.ResolveSkillsResponse, _abc.Awaitable[_skills_pb2.ResolveSkillsResponse]]:
+        """What the skills of one target say, within budgets: for the system prompt, and as sections of the context.
+        INVALID_ARGUMENT: no target or an unknown one, an over-long question, a budget out of range.
+        """
 
 def add_SkillsServiceServicer_to_server(servicer: SkillsServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
