@@ -2,7 +2,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from services.skills.domain.records import SkillRecord
-from services.skills.domain.skills import Skill
+from services.skills.domain.skills import ListedChunk, Skill, Target
 
 
 class SkillCatalog(Protocol):
@@ -14,6 +14,10 @@ class SkillCatalog(Protocol):
 
     def all(self) -> list[Skill]:
         """In order of id."""
+        ...
+
+    def chunks_for(self, target: Target) -> list[ListedChunk]:
+        """Of the skills that name it, in order of the skill's id, then as each skill has them."""
         ...
 
 

@@ -2,9 +2,11 @@ from typing import Any, Final
 
 import grpc
 
+from kbmesh.errors import InvalidArgument
 from kbmesh.skills.v1 import skills_pb2 as pb
 from kbmesh.skills.v1 import skills_pb2_grpc
 from services.skills import handlers
+from services.skills.domain.resolver import Resolved, ResolvedChunk
 from services.skills.domain.skills import ChunkCategory, Skill, SkillChunk
 from services.skills.ports import SkillCatalog
 
@@ -17,6 +19,12 @@ _CATEGORIES: Final = {
     ChunkCategory.EXAMPLES: pb.CHUNK_CATEGORY_EXAMPLES,
     ChunkCategory.VOCABULARY: pb.CHUNK_CATEGORY_VOCABULARY,
     ChunkCategory.KPIS: pb.CHUNK_CATEGORY_KPIS,
+}
+
+_RESOLVERS: Final = {
+    "intent": handlers.resolve_for_intent,
+    "genie_pass": handlers.resolve_for_genie_pass,
+    "pipeline_step": handlers.resolve_for_pipeline_step,
 }
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -34,6 +42,18 @@ class SkillsServicer(skills_pb2_grpc.SkillsServiceServicer):
 
     async def GetSkill(self, request: pb.GetSkillRequest, context: Context) -> pb.GetSkillResponse:
         return pb.GetSkillResponse(skill=_to_proto(handlers.get_skill(request.skill_id, catalog=self._catalog)))
+
+    async def ResolveSkills(self, request: pb.ResolveSkillsRequest, context: Context) -> pb.ResolveSkillsResponse:
+        kind = request.WhichOneof("target")
+        if kind is None:
+            raise InvalidArgument("name an intent, a Genie pass or a pipeline step", code="no_target")
+        ask = handlers.Ask(
+            request.question,
+            request.max_overlay_chars if request.HasField("max_overlay_chars") else None,
+            request.max_context_chars if request.HasField("max_context_chars") else None,
+        )
+        resolved = await _RESOLVERS[kind](getattr(request, kind), ask, catalog=self._catalog)
+        return _resolved_to_proto(resolved)
 
 
 def register(server: grpc.aio.Server, catalog: SkillCatalog) -> None:
@@ -61,4 +81,27 @@ def _chunk_to_proto(chunk: SkillChunk) -> pb.SkillChunk:
         content=chunk.content,
         category=_CATEGORIES[chunk.category],
         max_char_budget=chunk.max_char_budget,
+    )
+
+
+def _resolved_to_proto(resolved: Resolved) -> pb.ResolveSkillsResponse:
+    return pb.ResolveSkillsResponse(
+        system_overlay=resolved.system_overlay,
+        overlay_chunks=[_section_to_proto(chunk, content="") for chunk in resolved.overlay_chunks],
+        context_sections=[_section_to_proto(chunk, content=chunk.content) for chunk in resolved.context_sections],
+        overlay_chars=len(resolved.system_overlay),
+        context_chars=resolved.context_chars,
+        left_out=[pb.ChunkReference(skill_id=left.skill, chunk_id=left.chunk) for left in resolved.left_out],
+        by_relevance=resolved.by_relevance,
+    )
+
+
+def _section_to_proto(chunk: ResolvedChunk, *, content: str) -> pb.ResolvedChunk:
+    return pb.ResolvedChunk(
+        skill_id=chunk.id.skill,
+        chunk_id=chunk.id.chunk,
+        title=chunk.title,
+        category=_CATEGORIES[chunk.category],
+        content=content,
+        shortened=chunk.shortened,
     )
