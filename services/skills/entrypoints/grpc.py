@@ -27,12 +27,22 @@ _RESOLVERS: Final = {
     "pipeline_step": handlers.resolve_for_pipeline_step,
 }
 
+EMBEDDING_SHARE: Final = 0.6
+"""Of the time that a caller has left, so that a slow embedder costs the order by nearness alone."""
+
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class SkillsServicer(skills_pb2_grpc.SkillsServiceServicer):
-    def __init__(self, catalog: SkillCatalog) -> None:
+    """Without `nearness` skills come in their own order, whatever the question. `max_deadline_s` is what a call
+    without a deadline of its own gets."""
+
+    def __init__(
+        self, catalog: SkillCatalog, nearness: handlers.Nearness | None, *, max_deadline_s: float
+    ) -> None:
         self._catalog = catalog
+        self._nearness = nearness
+        self._max_deadline_s = max_deadline_s
 
     async def ListSkills(self, request: pb.ListSkillsRequest, context: Context) -> pb.ListSkillsResponse:
         page = handlers.list_skills(request.page_size, request.page_token, catalog=self._catalog)
@@ -47,17 +57,22 @@ class SkillsServicer(skills_pb2_grpc.SkillsServiceServicer):
         kind = request.WhichOneof("target")
         if kind is None:
             raise InvalidArgument("name an intent, a Genie pass or a pipeline step", code="no_target")
+        remaining_s = context.time_remaining()
+        limit_s = self._max_deadline_s if remaining_s is None else min(remaining_s, self._max_deadline_s)
         ask = handlers.Ask(
             request.question,
+            limit_s * EMBEDDING_SHARE,
             request.max_overlay_chars if request.HasField("max_overlay_chars") else None,
             request.max_context_chars if request.HasField("max_context_chars") else None,
         )
-        resolved = await _RESOLVERS[kind](getattr(request, kind), ask, catalog=self._catalog)
+        resolved = await _RESOLVERS[kind](
+            getattr(request, kind), ask, catalog=self._catalog, nearness=self._nearness
+        )
         return _resolved_to_proto(resolved)
 
 
-def register(server: grpc.aio.Server, catalog: SkillCatalog) -> None:
-    skills_pb2_grpc.add_SkillsServiceServicer_to_server(SkillsServicer(catalog), server)
+def register(server: grpc.aio.Server, servicer: SkillsServicer) -> None:
+    skills_pb2_grpc.add_SkillsServiceServicer_to_server(servicer, server)
 
 
 def _to_proto(skill: Skill) -> pb.Skill:

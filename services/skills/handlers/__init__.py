@@ -1,4 +1,5 @@
 from services.skills.handlers.curated import MAX_PAGE_SIZE, SkillPage, get_skill, list_skills, publish_skills
+from services.skills.handlers.nearness import Nearness
 from services.skills.handlers.resolve import (
     Ask,
     resolve_for_genie_pass,
@@ -9,6 +10,7 @@ from services.skills.handlers.resolve import (
 __all__ = [
     "MAX_PAGE_SIZE",
     "Ask",
+    "Nearness",
     "SkillPage",
     "get_skill",
     "list_skills",
