@@ -13,7 +13,7 @@ MAX_BUDGET: Final = 100_000
 MIN_SHARE: Final = 200
 """Characters of the overlay that a chunk may take before the next gets its turn: a title and a rule or two."""
 
-_OVERLAY: Final = frozenset({ChunkCategory.RULES, ChunkCategory.ANTI_PATTERNS})
+OVERLAY: Final = frozenset({ChunkCategory.RULES, ChunkCategory.ANTI_PATTERNS})
 _BETWEEN: Final = "\n\n"
 
 
@@ -78,8 +78,8 @@ def resolve(
         nearness: of each chunk to a question, the nearest coming first; without it skills take turns, in the order
             of `chunks`, each with its own chunks in their order.
     """
-    for_overlay = _ordered([one for one in chunks if one.chunk.category in _OVERLAY], nearness)
-    for_context = _ordered([one for one in chunks if one.chunk.category not in _OVERLAY], nearness)
+    for_overlay = _ordered([one for one in chunks if one.chunk.category in OVERLAY], nearness)
+    for_context = _ordered([one for one in chunks if one.chunk.category not in OVERLAY], nearness)
     overlay = _resolved(for_overlay, _overlay(for_overlay, budgets.overlay, by_relevance=nearness is not None))
     sections = _resolved(for_context, _sections(for_context, budgets.context))
     taken = {one.id for one in (*overlay, *sections)}
