@@ -222,7 +222,11 @@ def _services(directory: DataDirectory, options: StackOptions, addresses: StackA
             "GRPC__PORT": str(options.search_port),
             "EMBEDDING__TARGET": addresses.embedder,
         },
-        "skills": {"GRPC__HOST": LOOPBACK, "GRPC__PORT": str(options.skills_port)},
+        "skills": {
+            "GRPC__HOST": LOOPBACK,
+            "GRPC__PORT": str(options.skills_port),
+            "EMBEDDING__TARGET": addresses.embedder,
+        },
     }
     probes = {
         "embedder": grpc_probe(addresses.embedder),

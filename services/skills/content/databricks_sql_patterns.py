@@ -42,18 +42,19 @@ SKILL: Final = Skill(
         pipeline_steps=(PipelineStep.SQL_GENERATION, PipelineStep.DASHBOARD_DESIGN),
     ),
     chunks=(
+        # What comes first has room in more prompts: what gives wrong numbers before what is slow.
         _chunk("named-steps", "Build a query from named steps", ChunkCategory.PATTERNS),
         _chunk("latest-row-per-key", "Keep the latest row per key", ChunkCategory.PATTERNS),
-        _chunk("window-frames", "State the frame of a window function", ChunkCategory.RULES),
-        _chunk("sessions", "Group events into sessions (gaps and islands)", ChunkCategory.EXAMPLES),
+        _chunk("join-fan-out", "Joins that multiply amounts", ChunkCategory.ANTI_PATTERNS),
+        _chunk("nulls-and-safe-types", "Expect NULLs, bad text and zero divisors", ChunkCategory.RULES),
         _chunk("dates-and-time-zones", "Handle dates, ranges and time zones", ChunkCategory.RULES),
+        _chunk("window-frames", "State the frame of a window function", ChunkCategory.RULES),
+        _chunk("explode-safely", "Explode arrays without losing or multiplying rows", ChunkCategory.RULES),
+        _chunk("slow-queries", "What makes a query slow for nothing", ChunkCategory.ANTI_PATTERNS),
+        _chunk("conditional-aggregates", "Put several measures into one pass", ChunkCategory.PATTERNS),
+        _chunk("sessions", "Group events into sessions (gaps and islands)", ChunkCategory.EXAMPLES),
         _chunk("calendar-spine", "Fill missing days with a calendar", ChunkCategory.EXAMPLES),
         _chunk("higher-order-functions", "Work on arrays with lambda functions", ChunkCategory.PATTERNS),
-        _chunk("explode-safely", "Explode arrays without losing or multiplying rows", ChunkCategory.RULES),
-        _chunk("nulls-and-safe-types", "Expect NULLs, bad text and zero divisors", ChunkCategory.RULES),
-        _chunk("conditional-aggregates", "Put several measures into one pass", ChunkCategory.PATTERNS),
-        _chunk("slow-queries", "What makes a query slow for nothing", ChunkCategory.ANTI_PATTERNS),
-        _chunk("join-fan-out", "Joins that multiply amounts", ChunkCategory.ANTI_PATTERNS),
     ),
 )
 

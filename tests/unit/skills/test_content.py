@@ -7,7 +7,8 @@ from kbmesh.models import bundled_model_path
 from services.skills import content
 from services.skills.content import databricks_sql_patterns
 from services.skills.domain.registry import CURATED, check_skill
-from services.skills.domain.skills import ChunkCategory, Skill, SkillChunk
+from services.skills.domain.resolver import MIN_SHARE, OVERLAY, Budgets, resolve
+from services.skills.domain.skills import ChunkCategory, ListedChunk, Skill, SkillChunk
 
 SKILLS = CURATED.all()
 CHUNKS = [(skill, chunk) for skill in SKILLS for chunk in skill.chunks]
@@ -45,6 +46,14 @@ def test_a_chunk_fits_into_one_embedding(skill: Skill, chunk: SkillChunk) -> Non
     tokenizer.no_padding()
 
     assert len(tokenizer.encode(chunk.content).ids) <= 512
+
+
+RULES = [listed for listed in CURATED.chunks() if listed.chunk.category in OVERLAY]
+
+
+@pytest.mark.parametrize("listed", RULES, ids=lambda listed: listed.id.chunk)
+def test_the_first_sentence_of_a_rule_fits_into_the_least_share_of_a_prompt(listed: ListedChunk) -> None:
+    assert resolve([listed], Budgets(overlay=MIN_SHARE, context=0)).overlay_chunks
 
 
 def test_databricks_sql_has_rules_patterns_anti_patterns_and_examples() -> None:
