@@ -1,11 +1,11 @@
-"""How to write Databricks SQL that is right and fast; the texts stand in databricks_sql/, one file a chunk.
+"""How to write Databricks SQL that is right and fast.
 
 Reference for every function used there: https://docs.databricks.com/en/sql/language-manual/
 """
 
-from pathlib import Path
 from typing import Final
 
+from services.skills.content._texts import texts_of
 from services.skills.domain.registry import register_skill
 from services.skills.domain.skills import (
     ChunkCategory,
@@ -14,15 +14,9 @@ from services.skills.domain.skills import (
     PipelineStep,
     Relevance,
     Skill,
-    SkillChunk,
 )
 
-TEXTS: Final = Path(__file__).with_name("databricks_sql")
-
-
-def _chunk(chunk_id: str, title: str, category: ChunkCategory) -> SkillChunk:
-    return SkillChunk(chunk_id, title, (TEXTS / f"{chunk_id}.md").read_text(encoding="utf-8").strip(), category)
-
+_chunk = texts_of(__file__)
 
 SKILL: Final = Skill(
     id="databricks-sql-patterns",

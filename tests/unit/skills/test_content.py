@@ -1,4 +1,5 @@
 import re
+from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer
@@ -67,7 +68,8 @@ def test_databricks_sql_has_rules_patterns_anti_patterns_and_examples() -> None:
     }
 
 
-def test_no_text_of_databricks_sql_is_left_unused() -> None:
-    files = {path.stem for path in databricks_sql_patterns.TEXTS.iterdir()}
+@pytest.mark.parametrize("module", content.__all__)
+def test_no_text_beside_a_module_is_left_unused(module: str) -> None:
+    texts = Path(content.__path__[0], module).glob("*")
 
-    assert files == {chunk.id for chunk in databricks_sql_patterns.SKILL.chunks}
+    assert {path.stem for path in texts} <= {chunk.id for chunk in CURATED.get(module.replace("_", "-")).chunks}
