@@ -192,6 +192,9 @@ class SilentSearch(search_pb2_grpc.SearchServiceServicer):
     async def RetrieveContext(self, request: Any, context: Any) -> context_pb2.RetrieveContextResponse:
         raise NotImplementedError
 
+    def StreamSearch(self, request_iterator: Any, context: Any) -> Any:
+        raise NotImplementedError
+
 
 async def test_what_search_refuses_or_does_not_answer_is_an_error_in_time() -> None:
     register = partial(search_pb2_grpc.add_SearchServiceServicer_to_server, SilentSearch())
