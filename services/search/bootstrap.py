@@ -33,7 +33,7 @@ async def bootstrap(settings: SearchSettings) -> AsyncIterator[GrpcServer]:
     """
     async with AsyncExitStack() as stack:
         pool = await stack.enter_async_context(
-            open_pool(settings.postgres, vectors=True, server_settings=SERVER_SETTINGS)
+            open_pool(settings.postgres, vectors=True, server_settings=_server_settings(settings))
         )
         channel = await stack.enter_async_context(open_channel(settings.embedding))
         servicer = SearchServicer(
@@ -44,6 +44,11 @@ async def bootstrap(settings: SearchSettings) -> AsyncIterator[GrpcServer]:
         )
         await stack.enter_async_context(_watched(pool, server))
         yield server
+
+
+def _server_settings(settings: SearchSettings) -> dict[str, str]:
+    """A call that is over has its statements cancelled; the limit is for when that does not reach the database."""
+    return {**SERVER_SETTINGS, "statement_timeout": f"{settings.grpc.max_deadline_s * 1000:.0f}"}
 
 
 def _embedder(channel: grpc.aio.Channel, settings: SearchSettings) -> QueryEmbedder:
