@@ -1,3 +1,4 @@
+from pydantic import NonNegativeInt
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from kbmesh.auth import AuthSettings
@@ -19,4 +20,6 @@ class SearchSettings(BaseSettings):
     auth: AuthSettings
     grpc: GrpcSettings = GrpcSettings(port=50051)
     embedding: ChannelSettings = ChannelSettings(target="127.0.0.1:50052")
+    query_cache_entries: NonNegativeInt = 1_000
+    """Vectors of questions to remember, 12 kB each at 384 values; 0: none."""
     log_level: str = "info"

@@ -1,28 +1,18 @@
-from typing import Final
-
 import grpc
 
-from kbmesh import errors
 from kbmesh.rpc import metadata_for
 from kbmesh.rpc.status import to_error
 from kbmesh.search.v1 import search_pb2, search_pb2_grpc
 from kbmesh.tiers import tier_from_proto
+from kbmesh.tools import KbSearchArguments
+from kbmesh.tools.request import to_request
 from services.ingest.domain.search import (
     Citation,
     Explanation,
-    Filters,
-    Mode,
     Passage,
-    Question,
     Score,
     SearchAnswer,
 )
-
-MODES: Final[dict[Mode, search_pb2.Mode.ValueType]] = {
-    Mode.HYBRID: search_pb2.MODE_HYBRID,
-    Mode.VECTOR: search_pb2.MODE_VECTOR,
-    Mode.KEYWORD: search_pb2.MODE_KEYWORD,
-}
 
 
 class GrpcSearch:
@@ -32,10 +22,12 @@ class GrpcSearch:
         self._stub = search_pb2_grpc.SearchServiceStub(channel)
         self._timeout_s = timeout_s
 
-    async def kb_search(self, authorization: str | None, question: Question) -> SearchAnswer:
+    async def kb_search(
+        self, authorization: str | None, asked: KbSearchArguments, *, explain: bool
+    ) -> SearchAnswer:
         try:
             response = await self._stub.KbSearch(
-                _request(question),
+                to_request(asked, explain=explain),
                 timeout=self._timeout_s,
                 metadata=metadata_for(authorization),
                 wait_for_ready=False,
@@ -43,38 +35,6 @@ class GrpcSearch:
         except grpc.aio.AioRpcError as error:
             raise to_error(error, "search") from error
         return SearchAnswer(tuple(map(_passage, response.passages)), response.degraded, response.degraded_reason)
-
-
-def _request(question: Question) -> search_pb2.KbSearchRequest:
-    return search_pb2.KbSearchRequest(
-        query=question.query,
-        kb_ids=[str(kb_id) for kb_id in question.kb_ids],
-        limit=question.limit,
-        channel_id=question.channel_id or "",
-        mode=MODES[question.mode],
-        filters=None if question.filters is None else _filters(question.filters),
-        min_score=question.min_score,
-        explain=question.explain,
-    )
-
-
-def _filters(filters: Filters) -> search_pb2.Filters:
-    message = search_pb2.Filters(
-        category=filters.category or "",
-        document_ids=[str(document_id) for document_id in filters.document_ids],
-        content_type=filters.content_type or "",
-    )
-    message.metadata.update(filters.metadata)
-    try:
-        if filters.created_after is not None:
-            message.created_after.FromDatetime(filters.created_after)
-        if filters.created_before is not None:
-            message.created_before.FromDatetime(filters.created_before)
-    except (ValueError, OverflowError):
-        raise errors.InvalidArgument(
-            "a filter has a moment outside the years 1 to 9999", code="invalid_filter"
-        ) from None
-    return message
 
 
 def _passage(passage: search_pb2.Passage) -> Passage:

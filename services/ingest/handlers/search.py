@@ -1,9 +1,12 @@
 from kbmesh.errors import Unavailable
-from services.ingest.domain.search import Question, SearchAnswer
+from kbmesh.tools import KbSearchArguments
+from services.ingest.domain.search import SearchAnswer
 from services.ingest.ports import Search
 
 
-async def kb_search(search: Search | None, authorization: str | None, question: Question) -> SearchAnswer:
+async def kb_search(
+    search: Search | None, authorization: str | None, asked: KbSearchArguments, *, explain: bool
+) -> SearchAnswer:
     """Asks the search service in the name of the caller; what the caller may see is decided there.
 
     Raises:
@@ -12,4 +15,4 @@ async def kb_search(search: Search | None, authorization: str | None, question: 
     """
     if search is None:
         raise Unavailable("this gateway has no search service to ask", code="search_unavailable")
-    return await search.kb_search(authorization, question)
+    return await search.kb_search(authorization, asked, explain=explain)
