@@ -97,8 +97,8 @@ async def test_everything_that_search_takes_is_passed_on(http: httpx.AsyncClient
         metadata={"owner": "Finance", "year": 2026, "audited": True},
         created_at=moment,
     )
-    await corpus.add_document(mine, Text("churn", (0.6, 0.8, 0, 0)), filename="second")
-    await corpus.add_document(other, Text("churn"), filename="elsewhere")
+    await corpus.add_document(mine, Text("churn again", (0.6, 0.8, 0, 0)), filename="second")
+    await corpus.add_document(other, Text("churn elsewhere"), filename="elsewhere")
     await corpus.add_channel(ANN, "slack:1", mine)
 
     async def files(path: str = "/search", **fields: Any) -> list[str]:

@@ -60,7 +60,7 @@ async def test_filters_narrow_and_a_least_score_cuts(client: Client, corpus: Cor
         metadata={"owner": "Finance", "year": 2026},
         created_at=datetime(2026, 1, 1, tzinfo=UTC),
     )
-    await corpus.add_document(kb_id, Text("churn"), filename="note", metadata={"owner": "Sales", "year": 2024})
+    await corpus.add_document(kb_id, Text("our churn"), filename="note", metadata={"owner": "Sales", "year": 2024})
     moment = Timestamp(seconds=int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()))
 
     for filters in (

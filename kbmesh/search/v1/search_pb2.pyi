@@ -198,6 +198,7 @@ class Passage(_message.Message):
     CITATION_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
     EXPLANATION_FIELD_NUMBER: _builtins.int
+    DUPLICATES_FIELD_NUMBER: _builtins.int
     chunk_id: _builtins.str
     document_id: _builtins.str
     kb_id: _builtins.str
@@ -216,6 +217,12 @@ class Passage(_message.Message):
     def explanation(self) -> Global___Explanation:
         """Only if the request says explain."""
 
+    @_builtins.property
+    def duplicates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Chunks (UUID) that would have stood in the answer but say nearly the same, with the same numbers, or a part of it:
+        this passage, better ranked, stands for them. At most 10 are named.
+        """
+
     def __init__(
         self,
         *,
@@ -230,10 +237,11 @@ class Passage(_message.Message):
         citation: Global___Citation | None = ...,
         score: Global___Score | None = ...,
         explanation: Global___Explanation | None = ...,
+        duplicates: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["citation", b"citation", "explanation", b"explanation", "score", b"score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["category", b"category", "chunk_id", b"chunk_id", "citation", b"citation", "content", b"content", "document_id", b"document_id", "explanation", b"explanation", "filename", b"filename", "kb_id", b"kb_id", "label", b"label", "score", b"score", "tier", b"tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["category", b"category", "chunk_id", b"chunk_id", "citation", b"citation", "content", b"content", "document_id", b"document_id", "duplicates", b"duplicates", "explanation", b"explanation", "filename", b"filename", "kb_id", b"kb_id", "label", b"label", "score", b"score", "tier", b"tier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -63,6 +63,8 @@ class ContextPassage:
     page: int | None = None
     headings: tuple[str, ...] = ()
     version: int | None = None
+    duplicates: tuple[UUID, ...] = ()
+    """As in Passage."""
 
     @property
     def label(self) -> str:

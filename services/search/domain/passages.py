@@ -26,6 +26,8 @@ class Passage:
     content: str
     tier: Tier
     citation: Citation
+    duplicates: tuple[UUID, ...] = ()
+    """Chunks that were left out of the answer since they say the same."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,7 @@ def _passage(passage: Passage, score: Score, explanation: search_pb2.Explanation
             reason=score.reason,
         ),
         explanation=explanation,
+        duplicates=[str(chunk_id) for chunk_id in passage.duplicates],
     )
 
 

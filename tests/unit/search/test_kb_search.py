@@ -33,7 +33,9 @@ A, B, C = uuid4(), uuid4(), uuid4()
 
 def passage(chunk_id: UUID) -> Passage:
     citation = Citation(None, (), 0, 4, bytes(32))
-    return Passage(chunk_id, uuid4(), uuid4(), "a.txt", Category.OTHER, "text", Tier.CUSTOMER_FACT, citation)
+    return Passage(
+        chunk_id, uuid4(), uuid4(), "a.txt", Category.OTHER, str(chunk_id), Tier.CUSTOMER_FACT, citation
+    )
 
 
 @dataclass
