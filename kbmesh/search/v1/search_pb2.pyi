@@ -199,6 +199,7 @@ class Passage(_message.Message):
     SCORE_FIELD_NUMBER: _builtins.int
     EXPLANATION_FIELD_NUMBER: _builtins.int
     DUPLICATES_FIELD_NUMBER: _builtins.int
+    CONFLICTS_WITH_FIELD_NUMBER: _builtins.int
     chunk_id: _builtins.str
     document_id: _builtins.str
     kb_id: _builtins.str
@@ -223,6 +224,13 @@ class Passage(_message.Message):
         this passage, better ranked, stands for them. At most 10 are named.
         """
 
+    @_builtins.property
+    def conflicts_with(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Chunks (UUID) in the answer, of other tiers, that give other numbers for the same subject, as far as can be told
+        from the words around them. Each names the other, and the one of the higher tier stands before the other, whatever
+        their scores.
+        """
+
     def __init__(
         self,
         *,
@@ -238,10 +246,11 @@ class Passage(_message.Message):
         score: Global___Score | None = ...,
         explanation: Global___Explanation | None = ...,
         duplicates: _abc.Iterable[_builtins.str] | None = ...,
+        conflicts_with: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["citation", b"citation", "explanation", b"explanation", "score", b"score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["category", b"category", "chunk_id", b"chunk_id", "citation", b"citation", "content", b"content", "document_id", b"document_id", "duplicates", b"duplicates", "explanation", b"explanation", "filename", b"filename", "kb_id", b"kb_id", "label", b"label", "score", b"score", "tier", b"tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["category", b"category", "chunk_id", b"chunk_id", "citation", b"citation", "conflicts_with", b"conflicts_with", "content", b"content", "document_id", b"document_id", "duplicates", b"duplicates", "explanation", b"explanation", "filename", b"filename", "kb_id", b"kb_id", "label", b"label", "score", b"score", "tier", b"tier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

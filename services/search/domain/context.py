@@ -64,7 +64,8 @@ class ContextPassage:
     headings: tuple[str, ...] = ()
     version: int | None = None
     duplicates: tuple[UUID, ...] = ()
-    """As in Passage."""
+    conflicts_with: tuple[UUID, ...] = ()
+    """Both as in Passage."""
 
     @property
     def label(self) -> str:

@@ -28,6 +28,8 @@ class Passage:
     citation: Citation
     duplicates: tuple[UUID, ...] = ()
     """Chunks that were left out of the answer since they say the same."""
+    conflicts_with: tuple[UUID, ...] = ()
+    """Chunks in the answer, of other tiers, that give other numbers for the same subject."""
 
 
 @dataclass(frozen=True, slots=True)

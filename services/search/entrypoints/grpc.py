@@ -99,6 +99,7 @@ def _passage(passage: Passage, score: Score, explanation: search_pb2.Explanation
         ),
         explanation=explanation,
         duplicates=[str(chunk_id) for chunk_id in passage.duplicates],
+        conflicts_with=[str(chunk_id) for chunk_id in passage.conflicts_with],
     )
 
 

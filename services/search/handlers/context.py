@@ -1,5 +1,6 @@
 from datetime import datetime
 
+from services.search.domain.conflicts import flag_conflicts
 from services.search.domain.context import ContextAnswer, ContextQuery, Reach, order
 from services.search.domain.duplicates import SPARE, collapse
 from services.search.domain.formatting import format_passages
@@ -32,5 +33,5 @@ async def retrieve_context(
         choose=lambda nearest, keyword: order(nearest, keyword, query, now=now)[: query.top_k + SPARE],
         read=lambda chunk_ids: store.context_passages(chunk_ids, reach),
     )
-    passages = collapse(found, query.top_k)
+    passages = flag_conflicts(collapse(found, query.top_k), query.text, by_provenance=query.by_provenance)
     return ContextAnswer(passages, format_passages(passages, query.max_chars), degraded_reason)

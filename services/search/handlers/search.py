@@ -2,6 +2,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from kbmesh.errors import NotFound
+from services.search.domain.conflicts import flag_conflicts
 from services.search.domain.duplicates import SPARE, collapse
 from services.search.domain.passages import Answer
 from services.search.domain.query import Query
@@ -44,7 +45,7 @@ async def kb_search(
         choose=choose,
         read=lambda chunk_ids: store.passages(chunk_ids, visible),
     )
-    return Answer(collapse(found, query.limit), degraded_reason)
+    return Answer(flag_conflicts(collapse(found, query.limit), query.text), degraded_reason)
 
 
 async def _within_channel(channel_id: str, visible: Visibility, store: PassageStore) -> Visibility:
