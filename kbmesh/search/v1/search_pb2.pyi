@@ -59,6 +59,7 @@ class KbSearchRequest(_message.Message):
     MIN_SCORE_FIELD_NUMBER: _builtins.int
     EXPLAIN_FIELD_NUMBER: _builtins.int
     CHANNEL_ID_FIELD_NUMBER: _builtins.int
+    EXPAND_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """1 to 4,000 characters of natural language; never parsed as syntax."""
     limit: _builtins.int
@@ -73,6 +74,10 @@ class KbSearchRequest(_message.Message):
     """Look only in the knowledge bases of this channel, of those that the caller can see: of the caller's own
     channel of that id and of those of the caller's teams. A channel without any finds nothing.
     1 to 200 characters; empty: no channel. With kb_ids, what both name.
+    """
+    expand: _builtins.int
+    """Chunks of the document, 0 to 3 on each side, that a passage is merged with. Passages that come to share one
+    are one passage, in the place of the best of them; its citation is of the whole. No effect on the ranking.
     """
     @_builtins.property
     def kb_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -91,10 +96,11 @@ class KbSearchRequest(_message.Message):
         min_score: _builtins.float = ...,
         explain: _builtins.bool = ...,
         channel_id: _builtins.str = ...,
+        expand: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "filters", b"filters", "limit", b"limit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "channel_id", b"channel_id", "explain", b"explain", "filters", b"filters", "kb_ids", b"kb_ids", "limit", b"limit", "min_score", b"min_score", "mode", b"mode", "query", b"query"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "channel_id", b"channel_id", "expand", b"expand", "explain", b"explain", "filters", b"filters", "kb_ids", b"kb_ids", "limit", b"limit", "min_score", b"min_score", "mode", b"mode", "query", b"query"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
     _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015

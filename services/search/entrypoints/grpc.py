@@ -37,6 +37,7 @@ class SearchServicer(search_pb2_grpc.SearchServiceServicer):
             mode=mode_of(request.mode),
             min_score=request.min_score,
             channel_id=request.channel_id,
+            expand=request.expand,
         )
         filters = filters_of(request.filters)
         principal = current_principal()

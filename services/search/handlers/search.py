@@ -4,6 +4,7 @@ from datetime import datetime
 from kbmesh.errors import NotFound
 from services.search.domain.conflicts import flag_conflicts
 from services.search.domain.duplicates import SPARE, collapse
+from services.search.domain.expansion import merge
 from services.search.domain.passages import Answer
 from services.search.domain.query import Query
 from services.search.domain.ranking import Candidate, Ranked, rank
@@ -43,9 +44,10 @@ async def kb_search(
         embedder=embedder,
         remaining_s=remaining_s,
         choose=choose,
-        read=lambda chunk_ids: store.passages(chunk_ids, visible),
+        read=lambda chunk_ids: store.passages(chunk_ids, visible, around=query.expand),
     )
-    return Answer(flag_conflicts(collapse(found, query.limit), query.text), degraded_reason)
+    passages = merge(collapse(found, len(found)), query.limit) if query.expand else collapse(found, query.limit)
+    return Answer(flag_conflicts(passages, query.text), degraded_reason)
 
 
 async def _within_channel(channel_id: str, visible: Visibility, store: PassageStore) -> Visibility:

@@ -83,7 +83,7 @@ class FakeStore:
             raise self.keywords_failure
         return [Candidate(BY_KEYWORD, 0.1, Tier.INDUSTRY_BENCHMARK)]
 
-    async def passages(self, chunk_ids: Sequence[UUID], visible: Visibility) -> list[Passage]:
+    async def passages(self, chunk_ids: Sequence[UUID], visible: Visibility, *, around: int = 0) -> list[Passage]:
         if self.gone_at_first:
             self.gone_at_first -= 1
             chunk_ids = chunk_ids[1:]
