@@ -55,6 +55,7 @@ def _request(question: Question) -> search_pb2.KbSearchRequest:
         filters=None if question.filters is None else _filters(question.filters),
         min_score=question.min_score,
         explain=question.explain,
+        expand=question.expand,
     )
 
 
@@ -105,6 +106,8 @@ def _passage(passage: search_pb2.Passage) -> Passage:
             reason=score.reason,
         ),
         explanation=_explanation(passage.explanation) if passage.HasField("explanation") else None,
+        duplicates=tuple(passage.duplicates),
+        conflicts_with=tuple(passage.conflicts_with),
     )
 
 

@@ -43,6 +43,8 @@ class Question:
     filters: Filters | None = None
     min_score: float = 0.0
     explain: bool = False
+    expand: int = 0
+    """Chunks on each side that a passage is merged with, 0 to 3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,10 @@ class Passage:
     score: Score
     explanation: Explanation | None
     """None unless the question asked for it."""
+    duplicates: tuple[str, ...]
+    """Chunks that it stands for, since they say the same."""
+    conflicts_with: tuple[str, ...]
+    """Chunks in the answer that give other numbers for the same subject."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,7 @@ class ToolIn(tools.KbSearchArguments):
 
 class SearchIn(ToolIn):
     explain: bool = Field(False, description="Say how each score came about.")
+    expand: int = Field(0, ge=0, le=3, description="Merge each passage with so many chunks on each side of it.")
 
 
 class CitationOut(BaseModel):
@@ -116,6 +117,10 @@ class PassageOut(BaseModel):
     citation: CitationOut
     score: ScoreOut
     explanation: ExplanationOut | None = Field(description="If it was asked for.")
+    duplicates: list[UUID] = Field(description="Chunks that were left out since they say the same; at most 10.")
+    conflicts_with: list[UUID] = Field(
+        description="Chunks in the answer, of other tiers, that give other numbers for the same subject."
+    )
 
 
 class SearchOut(BaseModel):
@@ -155,7 +160,7 @@ class ToolOut(tools.KbSearchResult):
 @router.post("/search", dependencies=[SmallBody], responses=responses(400, 404, 413, 429))
 async def search(request: Request, _: Caller, body: SearchIn) -> SearchOut:
     """Passages from the knowledge bases that you see, ranked by relevance and provenance."""
-    return SearchOut.model_validate(await _answer(request, body, explain=body.explain))
+    return SearchOut.model_validate(await _answer(request, body, explain=body.explain, expand=body.expand))
 
 
 @router.post("/tools/kb_search", dependencies=[SmallBody], responses=responses(400, 404, 413, 429))
@@ -170,7 +175,7 @@ async def describe_tool(_: Caller) -> tools.ToolDefinition:
     return tools.definition(ToolIn)
 
 
-async def _answer(request: Request, body: ToolIn, *, explain: bool = False) -> SearchAnswer:
+async def _answer(request: Request, body: ToolIn, *, explain: bool = False, expand: int = 0) -> SearchAnswer:
     return await kb_search(
         gateway_of(request).search,
         request.headers.get("authorization"),
@@ -183,5 +188,6 @@ async def _answer(request: Request, body: ToolIn, *, explain: bool = False) -> S
             filters=None if body.filters is None else Filters(**body.filters.model_dump()),
             min_score=body.min_score,
             explain=explain,
+            expand=expand,
         ),
     )
