@@ -41,13 +41,12 @@ _FIGURE: Final = re.compile(
     (?:[ ]?(?P<symbol>[%€$£])|\s(?P<unit>percent|per\ cent|euros?|eur|usd|gbp|dollars?)\b
       |\s(?:(?:working|business|calendar)\s)?(?P<time>second|minute|hour|day|week|month|year)s?\b
       |\s(?P<thing>[a-z]{{3,}}(?:\s[a-z]{{3,}})?))?""",
-    re.VERBOSE | re.IGNORECASE,
+    re.VERBOSE,
 )
-_RANGE: Final = re.compile(rf"(?:{_NUMBER}|{_NUMBER_WORD})\s(?:\w+\s)?(?:and|to|or)\s[€$£]?$", re.IGNORECASE)
+_RANGE: Final = re.compile(rf"(?:{_NUMBER}|{_NUMBER_WORD})\s(?:\w+\s)?(?:and|to|or)\s[€$£]?$")
 _COUNTED_OFF: Final = re.compile(
     r"(?:^|\n)\s*$|\b(?:page|section|chapter|figure|table|step|version|release|number|no\.?|nr\.?|line|item|question"
-    r"|day|week|extension|january|february|march|april|may|june|july|august|september|october|november|december)\s$",
-    re.IGNORECASE,
+    r"|day|week|extension|january|february|march|april|may|june|july|august|september|october|november|december)\s$"
 )
 _SENTENCE: Final = re.compile(r"(?<=[.!?;])\s+(?=\W?[A-Z0-9`])|\n\s*\n|\n(?=#)")
 _YEAR: Final = re.compile(r"\b(?:19|20)\d\d\b")
@@ -78,7 +77,7 @@ class Statement:
 def statements_of(text: str) -> Iterator[Statement]:
     """Left out are dates, times of day, versions, ranges, numbers of pages and lists, parts of names, and
     sentences with more than MAX_VALUES of a kind, which are tables."""
-    for sentence in _SENTENCE.split(text):
+    for sentence in map(str.casefold, _SENTENCE.split(text)):
         values: dict[str, list[float]] = {}
         for found in _FIGURE.finditer(sentence):
             before = sentence[max(0, found.start() - _BEFORE) : found.start()]
@@ -98,14 +97,14 @@ def stems(text: str) -> frozenset[str]:
 
 
 def _kinds(found: re.Match[str]) -> frozenset[str]:
-    measured = (found["symbol"] or found["sign"] or found["unit"] or "").strip().casefold()
+    measured = (found["symbol"] or found["sign"] or found["unit"] or "").strip()
     if measured in ("%", "percent", "per cent"):
         return frozenset({"%"})
     if measured:
         return frozenset({_CURRENCIES[measured.rstrip("s")]})
     if found["time"]:
         return frozenset({"time"})
-    if found["number"].casefold() in _IN_WORDS:
+    if found["number"] in _IN_WORDS:
         return frozenset()  # "one of them", "two or three things"
     if found["thing"]:
         return frozenset({f"of {stem}" for stem in stems(found["thing"])})
@@ -113,7 +112,7 @@ def _kinds(found: re.Match[str]) -> frozenset[str]:
 
 
 def _value(found: re.Match[str]) -> float:
-    number = found["number"].casefold()
+    number = found["number"]
     value = _IN_WORDS.get(number) or float(number.replace(",", ""))
-    scale = _LARGE[(found["large"] or found["scale"]).casefold()] if found["large"] or found["scale"] else 1
-    return value * scale * (_SECONDS[found["time"].casefold()] if found["time"] else 1)
+    scale = _LARGE[(found["large"] or found["scale"])] if found["large"] or found["scale"] else 1
+    return value * scale * (_SECONDS[found["time"]] if found["time"] else 1)
