@@ -117,12 +117,13 @@ async def _kb_search(
         )
     except grpc.aio.AioRpcError as error:
         raise to_error(error, "search") from error
+    places = {passage.chunk_id: place for place, passage in enumerate(response.passages, start=1)}
     return tools.KbSearchResult(
-        passages=[_passage(passage) for passage in response.passages], degraded=response.degraded
+        passages=[_passage(passage, places) for passage in response.passages], degraded=response.degraded
     )
 
 
-def _passage(passage: search_pb2.Passage) -> tools.Passage:
+def _passage(passage: search_pb2.Passage, places: Mapping[str, int]) -> tools.Passage:
     citation = passage.citation
     return tools.Passage(
         label=passage.label,
@@ -135,6 +136,7 @@ def _passage(passage: search_pb2.Passage) -> tools.Passage:
             headings=list(citation.headings),
         ),
         score=passage.score.value,
+        differs_from=[places[chunk_id] for chunk_id in passage.conflicts_with],
     )
 
 

@@ -80,6 +80,9 @@ class KbSearchArguments(BaseModel):
     )
     filters: Filters | None = None
     min_score: float = Field(0, ge=0, le=1, description="Leave out passages whose score is lower.")
+    expand: int = Field(
+        0, ge=0, le=3, description="Merge each passage with so many chunks of its document on each side of it."
+    )
 
 
 class Citation(BaseModel):
@@ -95,6 +98,9 @@ class Passage(BaseModel):
     content: str
     citation: Citation
     score: float = Field(description="In [0, 1]: relevance, tier and freshness together.")
+    differs_from: list[int] = Field(
+        description="Passages, from 1, of another tier that give other figures for the same subject."
+    )
 
 
 class KbSearchResult(BaseModel):

@@ -59,6 +59,8 @@ def _entry(number: int, passage: Passage) -> str:
     if passage.citation.page is not None:
         facts.append(f"page {passage.citation.page}")
     facts.append(f"score {passage.score:.2f}")
+    if passage.differs_from:
+        facts.append(f"differs in figures from {', '.join(map(str, passage.differs_from))}")
     quoted = [_UNSEEN.sub("", line) for line in passage.content.splitlines()]
     if passage.citation.headings:
         quoted.insert(0, f"# {_on_one_line(' / '.join(passage.citation.headings))}")

@@ -27,6 +27,7 @@ def to_request(asked: KbSearchArguments, *, explain: bool = False) -> search_pb2
         filters=None if asked.filters is None else _filters(asked.filters),
         min_score=asked.min_score,
         explain=explain,
+        expand=asked.expand,
     )
 
 

@@ -48,8 +48,9 @@ class PassageStore(Protocol):
         """The chunks that share the weightiest words with `text`; none for a text without words."""
         ...
 
-    async def passages(self, chunk_ids: Sequence[UUID], visible: Visibility) -> list[Passage]:
-        """Those of `chunk_ids` that are still live, in any order, as of one moment."""
+    async def passages(self, chunk_ids: Sequence[UUID], visible: Visibility, *, around: int = 0) -> list[Passage]:
+        """Those of `chunk_ids` that are still live, in any order, as of one moment, with up to `around` chunks on
+        each side among their parts."""
         ...
 
 

@@ -1,6 +1,7 @@
 """Both legs and the reading of passages against PostgreSQL."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -137,6 +138,27 @@ async def test_both_scans_agree_on_a_base_that_is_a_tenth_of_the_table(
 
     assert len(exact) == len(index) == 50
     assert len({one.chunk_id for one in exact} & {one.chunk_id for one in index}) >= 48
+
+
+async def test_a_passage_brings_the_chunks_beside_it_of_its_own_revision(
+    store: PostgresPassages, corpus: Corpus
+) -> None:
+    kb_id, document_id = await corpus.add_base(OWNER), uuid4()
+    texts = [Text(f"chunk {ordinal}", page=ordinal, start=10 * ordinal) for ordinal in range(5)]
+    ids = await corpus.add_document(kb_id, *texts, document_id=document_id)
+    await corpus.add_revision(kb_id, document_id, 2, *[Text("not yet live")] * 5, live=False)
+    await corpus.add_document(kb_id, *[Text("another document")] * 5)
+
+    [alone] = await store.passages([ids[3]], VISIBLE)
+    [passage] = await store.passages([ids[3]], VISIBLE, around=2)
+
+    assert alone.parts == ()
+    assert [(part.ordinal, part.content, part.page) for part in passage.parts] == [
+        (ordinal, f"chunk {ordinal}", ordinal) for ordinal in range(1, 5)
+    ]
+    assert [(part.char_start, part.char_end) for part in passage.parts[:2]] == [(10, 17), (20, 27)]
+    assert replace(passage, parts=()) == alone
+    assert await store.passages(ids, Visibility(uuid4()), around=2) == []
 
 
 async def test_visible_chunks_are_counted_up_to_a_bound(store: PostgresPassages, corpus: Corpus) -> None:

@@ -66,6 +66,11 @@ async def answered(
     return {passage.chunk_id for passage, _ in answer.passages}
 
 
+def texts(count: int) -> list[Text]:
+    """About churn, and none the same as another, so that all are answered."""
+    return [Text(f"churn {uuid4().hex}") for _ in range(count)]
+
+
 async def found(store: PostgresPassages, visible: Visibility) -> set[UUID]:
     """What a search gives, after a check that each leg alone gives the same."""
     by_leg = [
@@ -91,7 +96,7 @@ async def test_a_search_gives_all_of_the_bases_that_are_visible_and_asked_for_an
     for index, base in enumerate(bases):
         owner = (teams if base.team else users)[base.owner]
         kb_ids.append(await corpus.add_base(owner, team=base.team))
-        chunks = await corpus.add_document(kb_ids[-1], *[Text("churn")] * base.chunks)
+        chunks = await corpus.add_document(kb_ids[-1], *texts(base.chunks))
         mine = base.owner in memberships if base.team else base.owner == 0
         if mine and (asked_for is None or index in asked_for):
             expected |= set(chunks)
@@ -134,7 +139,7 @@ async def library(corpus: Corpus) -> Library:
     for base, category, year in product(BASES, CATEGORIES, YEARS):
         document_id = uuid4()
         [chunk_id] = await corpus.add_document(
-            kb_ids[base], Text("churn"), document_id=document_id, category=category, metadata={"year": year}
+            kb_ids[base], *texts(1), document_id=document_id, category=category, metadata={"year": year}
         )
         papers.append(Paper(base, category, year, document_id, chunk_id))
     return Library(corpus, owners, kb_ids, papers)

@@ -82,11 +82,11 @@ async def test_context_is_all_that_is_visible_and_asked_for_and_nothing_else(
         if isinstance(source, Record):
             kind, visible = source.kind, True
             attributes = {} if source.run is None else {"run_id": source.run}
-            ids = await corpus.add_record(kind, Text("churn"), attributes=attributes)
+            ids = await corpus.add_record(kind, Text(f"churn {uuid4().hex}"), attributes=attributes)
         else:
             kind, visible = "document_chunk", source.owner in (0, 2)
             kb_id = await corpus.add_base(owners[source.owner], team=source.owner >= 2)
-            ids = await corpus.add_document(kb_id, Text("churn"))
+            ids = await corpus.add_document(kb_id, Text(f"churn {uuid4().hex}"))
             if source.run is not None:
                 await corpus.pool.execute(
                     "UPDATE documents SET metadata = jsonb_build_object('run_id', $2::text) WHERE kb_id = $1",

@@ -34,6 +34,8 @@ class Text:
     valid_until: datetime | None = None
     page: int | None = None
     headings: Sequence[str] = ()
+    start: int = 0
+    """Where it begins in its document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +122,8 @@ class Corpus:
                             {
                                 "page": text.page,
                                 "headings": list(text.headings),
-                                "char_start": 0,
-                                "char_end": len(text.content),
+                                "char_start": text.start,
+                                "char_end": text.start + len(text.content),
                             }
                         ),
                         text.tier,

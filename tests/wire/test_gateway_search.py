@@ -17,6 +17,7 @@ from kbmesh import errors
 from kbmesh.auth import Authenticator
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool, PostgresSettings
+from kbmesh.provenance import Tier
 from kbmesh.rpc import ChannelSettings, GrpcSettings, open_channel, serve
 from kbmesh.search.v1 import context_pb2, search_pb2, search_pb2_grpc
 from services.ingest.adapters.search import GrpcSearch
@@ -84,7 +85,26 @@ async def test_a_search_answers_with_provenance_and_place(http: httpx.AsyncClien
     assert (passage["citation"]["page"], passage["citation"]["headings"]) == (4, ["Metrics"])
     assert passage["score"]["value"] == passage["score"]["relevance"] == 1
     assert (passage["score"]["vector_rank"], passage["score"]["keyword_rank"]) == (1, 1)
+    assert (passage["duplicates"], passage["conflicts_with"]) == ([], [])
     assert (answer.json()["degraded"], answer.json()["degraded_reason"]) == (False, "")
+
+
+async def test_what_an_answer_says_once_or_in_two_ways_is_told(http: httpx.AsyncClient, corpus: Corpus) -> None:
+    kb = await corpus.add_base(ANN)
+    own = [Text("Our churn is 2 percent."), Text("Counted monthly.", (0, 1, 0, 0), start=24)]
+    fact, _ = await corpus.add_document(kb, *own)
+    [copy] = await corpus.add_document(kb, Text("Our  churn is 2 percent.", (0.9, 0.1, 0, 0)))
+    [other] = await corpus.add_document(
+        kb, Text("Elsewhere churn is 5 percent.", (0.8, 0.2, 0, 0), Tier.INDUSTRY_BENCHMARK)
+    )
+
+    answer = await http.post("/search", json={"query": "churn", "expand": 1})
+
+    assert answer.status_code == 200, answer.text
+    first, second = answer.json()["passages"]
+    assert (first["chunk_id"], first["content"]) == (str(fact), "Our churn is 2 percent. Counted monthly.")
+    assert (first["duplicates"], first["conflicts_with"]) == ([str(copy)], [str(other)])
+    assert (second["duplicates"], second["conflicts_with"]) == ([], [str(fact)])
 
 
 async def test_everything_that_search_takes_is_passed_on(http: httpx.AsyncClient, corpus: Corpus) -> None:
@@ -100,8 +120,8 @@ async def test_everything_that_search_takes_is_passed_on(http: httpx.AsyncClient
         metadata={"owner": "Finance", "year": 2026, "audited": True},
         created_at=moment,
     )
-    await corpus.add_document(mine, Text("churn", (0.6, 0.8, 0, 0)), filename="second")
-    await corpus.add_document(other, Text("churn"), filename="elsewhere")
+    await corpus.add_document(mine, Text("churn again", (0.6, 0.8, 0, 0)), filename="second")
+    await corpus.add_document(other, Text("churn elsewhere"), filename="elsewhere")
     await corpus.add_channel(ANN, "slack:1", mine)
 
     async def files(path: str = "/search", **fields: Any) -> list[str]:
@@ -142,7 +162,7 @@ async def test_the_tool_answers_with_what_a_model_needs(http: httpx.AsyncClient,
 
     assert len(answer["passages"]) == 5
     first = answer["passages"][0]
-    assert set(first) == {"label", "tier", "content", "citation", "score"}
+    assert set(first) == {"label", "tier", "content", "citation", "score", "differs_from"}
     assert first["label"] == f"[UPLOADED DOCUMENT: {first['citation']['filename']}]"
     assert f"1. {first['label']}, CustomerFact, score" in answer["text"]
     assert f"> {first['content']}" in answer["text"]
@@ -163,6 +183,7 @@ async def test_the_schema_of_the_tool_is_that_of_its_route(http: httpx.AsyncClie
         "channel_id",
         "mode",
         "filters",
+        "expand",
         "min_score",
     }
     assert (parameters["required"], parameters["properties"]["limit"]["default"]) == (["query"], 5)

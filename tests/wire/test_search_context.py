@@ -67,8 +67,10 @@ async def test_context_comes_with_provenance_and_as_a_text(corpus: Corpus, clien
     assert (second.kb_id, second.source_id, second.HasField("page")) == ("", str(record), False)
     assert "IndustryBenchmark 0.70" in second.reason
     assert both.formatted.endswith(
-        "[INDUSTRY BENCHMARK] IndustryBenchmark: Churn of banks\n| Churn elsewhere is 5 percent."
+        "[INDUSTRY BENCHMARK] IndustryBenchmark, differs from passage 1: Churn of banks\n"
+        "| Churn elsewhere is 5 percent."
     )
+    assert (list(first.conflicts_with), list(second.conflicts_with)) == ([str(record)], [str(chunk)])
     assert (both.dropped, both.shortened, both.degraded) == (0, False, False)
     assert [passage.chunk_id for passage in filtered.passages] == [str(record)]
     assert [passage.chunk_id for passage in alone.passages] == [str(chunk)]

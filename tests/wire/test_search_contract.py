@@ -60,7 +60,7 @@ async def test_filters_narrow_and_a_least_score_cuts(client: Client, corpus: Cor
         metadata={"owner": "Finance", "year": 2026},
         created_at=datetime(2026, 1, 1, tzinfo=UTC),
     )
-    await corpus.add_document(kb_id, Text("churn"), filename="note", metadata={"owner": "Sales", "year": 2024})
+    await corpus.add_document(kb_id, Text("our churn"), filename="note", metadata={"owner": "Sales", "year": 2024})
     moment = Timestamp(seconds=int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()))
 
     for filters in (
@@ -151,6 +151,8 @@ async def test_whatever_stands_in_a_field_is_a_value_or_refused_with_a_code(
         ({"query": "a" * 1_000_000}, "QUERY_TOO_LONG"),
         ({"kb_ids": [str(uuid4())] * 10_000}, "TOO_MANY_KB_IDS"),
         ({"limit": 10**9}, "LIMIT_OUT_OF_RANGE"),
+        ({"expand": 4}, "EXPAND_OUT_OF_RANGE"),
+        ({"expand": -1}, "EXPAND_OUT_OF_RANGE"),
         ({"mode": 99}, "UNKNOWN_MODE"),
         ({"mode": -1}, "UNKNOWN_MODE"),
         ({"min_score": float("nan")}, "MIN_SCORE_OUT_OF_RANGE"),

@@ -73,13 +73,14 @@ async def test_a_passage_comes_with_its_provenance(
     first, second = await corpus.add_document(
         kb_id,
         Text("Churn is 2 percent.", (1, 0, 0, 0), page=4, headings=["Metrics", "Churn"]),
-        Text("Losses of the industry", (0.9, 0.1, 0, 0), Tier.INDUSTRY_BENCHMARK),
+        Text("Losses of the industry", (0.9, 0.1, 0, 0), Tier.INDUSTRY_BENCHMARK, start=20),
         filename="hand[book].pdf",
         category="data_dictionary",
     )
 
     async with search() as client:
         response = await client.search("what is our churn?", kb_ids=[str(kb_id)], limit=2)
+        expanded = await client.search("what is our churn?", kb_ids=[str(kb_id)], limit=2, expand=1)
 
     assert not response.degraded
     assert [passage.chunk_id for passage in response.passages] == [str(first), str(second)]
@@ -96,11 +97,15 @@ async def test_a_passage_comes_with_its_provenance(
     assert (passage.citation.char_start, passage.citation.char_end) == (0, 19)
     assert len(bytes.fromhex(passage.citation.content_sha256)) == 32
     assert not other.citation.HasField("page")
+    [longer] = expanded.passages
+    assert (longer.chunk_id, longer.content) == (str(first), "Churn is 2 percent. Losses of the industry")
+    assert (longer.citation.page, longer.citation.char_start, longer.citation.char_end) == (4, 0, 42)
+    assert longer.score == passage.score
     assert (passage.score.value, passage.score.relevance, passage.score.freshness) == (1, 1, 1)
     assert (passage.score.vector_rank, passage.score.keyword_rank, other.score.vector_rank) == (1, 1, 2)
     assert other.score.tier_weight == 0.7
     assert "IndustryBenchmark 0.70" in other.score.reason
-    assert [request.input_type for request in embedding.requests] == [embedding_pb2.INPUT_TYPE_QUERY]
+    assert {request.input_type for request in embedding.requests} == {embedding_pb2.INPUT_TYPE_QUERY}
 
 
 @pytest.mark.parametrize(("entries", "calls"), [(1_000, 1), (0, 2)])

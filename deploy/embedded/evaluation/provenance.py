@@ -17,6 +17,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, model_validator
 
 from deploy.embedded.benchmarks.report import log, report
 from deploy.embedded.evaluation import asking
+from deploy.embedded.evaluation.conflicts import Conflicts
 from deploy.embedded.stack import StackAddresses
 from kbmesh.provenance import DOCUMENT_CHUNK, Category, Tier, default_tier
 from kbmesh.rpc import ChannelSettings, open_channel
@@ -45,6 +46,8 @@ class Source(BaseModel):
     category: Category
     source_priority: Tier | None = None
     valid_until: AwareDatetime | None = None
+    contradicts: frozenset[str] = frozenset()
+    """Sources of lower tiers that give other numbers, be it in words, for the same subject."""
     text: str
 
     @property
@@ -71,7 +74,8 @@ class LabelledSet(BaseModel):
         files = Counter(source.file for source in self.sources)
         if twice := [file for file, count in files.items() if count > 1]:
             raise ValueError(f"there are several of {', '.join(twice)}")
-        if missing := {question.first for question in self.questions} - files.keys():
+        named = {question.first for question in self.questions}.union(*(one.contradicts for one in self.sources))
+        if missing := named - files.keys():
             raise ValueError(f"there is no {', '.join(sorted(missing))}")
         return self
 
@@ -88,16 +92,22 @@ def load_labelled_set(folder: Path = FOLDER) -> LabelledSet:
 
 
 async def evaluate(stack: StackAddresses, api: httpx.AsyncClient, labelled: LabelledSet) -> None:
-    """Prints the share of questions whose first passage is of the right source, and those that fail."""
+    """Prints the share of questions whose first passage is of the right source, and those that fail; and how far
+    `conflicts_with` can be relied on."""
     filled = await asking.fill(api, "provenance", [_file(source) for source in labelled.sources])
     await _expire(stack.postgres_dsn, filled, labelled)
     asked: Counter[Reason] = Counter()
     right: Counter[Reason] = Counter()
+    conflicts = Conflicts(
+        frozenset(frozenset((one.file, other)) for one in labelled.sources for other in one.contradicts)
+    )
     async with open_channel(ChannelSettings(target=stack.search)) as channel:
         for question in labelled.questions:
             passages = await asking.search(channel, filled.kb_id, question.ask, PASSAGES)
             found = [filled.files[passage.document_id] for passage in passages]
             asked[question.because] += 1
+            expected = question.because is Reason.CONTRADICTION
+            conflicts.count(question.ask, passages, found, first=question.first if expected else None)
             if found[:1] == [question.first]:
                 right[question.because] += 1
             else:
@@ -106,6 +116,7 @@ async def evaluate(stack: StackAddresses, api: httpx.AsyncClient, labelled: Labe
     for reason in Reason:
         name = "relevance_kept" if reason is Reason.RELEVANCE else f"provenance_first_{reason}"
         report(name, right[reason] / asked[reason], questions=asked[reason])
+    conflicts.report()
 
 
 def _file(source: Source) -> asking.File:

@@ -165,6 +165,8 @@ class ContextPassage(_message.Message):
     HEADINGS_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    DUPLICATES_FIELD_NUMBER: _builtins.int
+    CONFLICTS_WITH_FIELD_NUMBER: _builtins.int
     chunk_id: _builtins.str
     kind: _builtins.str
     """"document_chunk", or the kind of the record."""
@@ -188,6 +190,14 @@ class ContextPassage(_message.Message):
     def headings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Heading path above the passage, outermost first."""
 
+    @_builtins.property
+    def duplicates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As Passage.duplicates of KbSearch."""
+
+    @_builtins.property
+    def conflicts_with(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As Passage.conflicts_with of KbSearch; without enforce_source_priority the order stays that of relevance."""
+
     def __init__(
         self,
         *,
@@ -203,10 +213,12 @@ class ContextPassage(_message.Message):
         headings: _abc.Iterable[_builtins.str] | None = ...,
         score: _builtins.float = ...,
         reason: _builtins.str = ...,
+        duplicates: _abc.Iterable[_builtins.str] | None = ...,
+        conflicts_with: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_page", b"_page", "page", b"page"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_page", b"_page", "chunk_id", b"chunk_id", "content", b"content", "headings", b"headings", "kb_id", b"kb_id", "kind", b"kind", "label", b"label", "page", b"page", "reason", b"reason", "score", b"score", "source_id", b"source_id", "tier", b"tier", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_page", b"_page", "chunk_id", b"chunk_id", "conflicts_with", b"conflicts_with", "content", b"content", "duplicates", b"duplicates", "headings", b"headings", "kb_id", b"kb_id", "kind", b"kind", "label", b"label", "page", b"page", "reason", b"reason", "score", b"score", "source_id", b"source_id", "tier", b"tier", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__page: _TypeAlias = _typing.Literal["page"]  # noqa: Y015
     _WhichOneofArgType__page: _TypeAlias = _typing.Literal["_page", b"_page"]  # noqa: Y015

@@ -59,6 +59,7 @@ class KbSearchRequest(_message.Message):
     MIN_SCORE_FIELD_NUMBER: _builtins.int
     EXPLAIN_FIELD_NUMBER: _builtins.int
     CHANNEL_ID_FIELD_NUMBER: _builtins.int
+    EXPAND_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """1 to 4,000 characters of natural language; never parsed as syntax."""
     limit: _builtins.int
@@ -73,6 +74,10 @@ class KbSearchRequest(_message.Message):
     """Look only in the knowledge bases of this channel, of those that the caller can see: of the caller's own
     channel of that id and of those of the caller's teams. A channel without any finds nothing.
     1 to 200 characters; empty: no channel. With kb_ids, what both name.
+    """
+    expand: _builtins.int
+    """Chunks of the document, 0 to 3 on each side, that a passage is merged with. Passages that come to share one
+    are one passage, in the place of the best of them; its citation is of the whole. No effect on the ranking.
     """
     @_builtins.property
     def kb_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -91,10 +96,11 @@ class KbSearchRequest(_message.Message):
         min_score: _builtins.float = ...,
         explain: _builtins.bool = ...,
         channel_id: _builtins.str = ...,
+        expand: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "filters", b"filters", "limit", b"limit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "channel_id", b"channel_id", "explain", b"explain", "filters", b"filters", "kb_ids", b"kb_ids", "limit", b"limit", "min_score", b"min_score", "mode", b"mode", "query", b"query"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "channel_id", b"channel_id", "expand", b"expand", "explain", b"explain", "filters", b"filters", "kb_ids", b"kb_ids", "limit", b"limit", "min_score", b"min_score", "mode", b"mode", "query", b"query"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
     _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
@@ -198,6 +204,8 @@ class Passage(_message.Message):
     CITATION_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
     EXPLANATION_FIELD_NUMBER: _builtins.int
+    DUPLICATES_FIELD_NUMBER: _builtins.int
+    CONFLICTS_WITH_FIELD_NUMBER: _builtins.int
     chunk_id: _builtins.str
     document_id: _builtins.str
     kb_id: _builtins.str
@@ -216,6 +224,19 @@ class Passage(_message.Message):
     def explanation(self) -> Global___Explanation:
         """Only if the request says explain."""
 
+    @_builtins.property
+    def duplicates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Chunks (UUID) that would have stood in the answer but say nearly the same, with the same numbers, or a part of it:
+        this passage, better ranked, stands for them. At most 10 are named.
+        """
+
+    @_builtins.property
+    def conflicts_with(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Chunks (UUID) in the answer, of other tiers, that give other numbers for the same subject, as far as can be told
+        from the words around them. Each names the other, and the one of the higher tier stands before the other, whatever
+        their scores.
+        """
+
     def __init__(
         self,
         *,
@@ -230,10 +251,12 @@ class Passage(_message.Message):
         citation: Global___Citation | None = ...,
         score: Global___Score | None = ...,
         explanation: Global___Explanation | None = ...,
+        duplicates: _abc.Iterable[_builtins.str] | None = ...,
+        conflicts_with: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["citation", b"citation", "explanation", b"explanation", "score", b"score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["category", b"category", "chunk_id", b"chunk_id", "citation", b"citation", "content", b"content", "document_id", b"document_id", "explanation", b"explanation", "filename", b"filename", "kb_id", b"kb_id", "label", b"label", "score", b"score", "tier", b"tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["category", b"category", "chunk_id", b"chunk_id", "citation", b"citation", "conflicts_with", b"conflicts_with", "content", b"content", "document_id", b"document_id", "duplicates", b"duplicates", "explanation", b"explanation", "filename", b"filename", "kb_id", b"kb_id", "label", b"label", "score", b"score", "tier", b"tier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

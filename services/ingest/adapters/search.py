@@ -65,6 +65,8 @@ def _passage(passage: search_pb2.Passage) -> Passage:
             reason=score.reason,
         ),
         explanation=_explanation(passage.explanation) if passage.HasField("explanation") else None,
+        duplicates=tuple(passage.duplicates),
+        conflicts_with=tuple(passage.conflicts_with),
     )
 
 

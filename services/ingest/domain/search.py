@@ -52,6 +52,10 @@ class Passage:
     score: Score
     explanation: Explanation | None
     """None unless the question asked for it."""
+    duplicates: tuple[str, ...]
+    """Chunks that it stands for, since they say the same."""
+    conflicts_with: tuple[str, ...]
+    """Chunks in the answer that give other numbers for the same subject."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from services.search.adapters import statements
 from services.search.adapters.filters import narrowed
 from services.search.adapters.reach import CONTEXT_PASSAGES, reaching
 from services.search.domain.context import ContextPassage, Reach
-from services.search.domain.passages import Citation, Passage
+from services.search.domain.passages import Citation, Part, Passage
 from services.search.domain.ranking import Candidate
 from services.search.domain.retrieval import CANDIDATES, QueryVector, Scan, Space, SpaceOutdated, Visibility
 
@@ -100,11 +100,11 @@ class PostgresPassages:
             rows = await conn.fetch(*narrowed(visible, scan, statement, *arguments))
         return [_candidate(row) for row in rows]
 
-    async def passages(self, chunk_ids: Sequence[UUID], visible: Visibility) -> list[Passage]:
+    async def passages(self, chunk_ids: Sequence[UUID], visible: Visibility, *, around: int = 0) -> list[Passage]:
         if not chunk_ids:
             return []
         async with connection(self._pool) as conn:
-            rows = await conn.fetch(statements.PASSAGES, *_caller(visible), chunk_ids)
+            rows = await conn.fetch(statements.PASSAGES, *_caller(visible), chunk_ids, around)
         return [_passage(row) for row in rows]
 
     async def context_passages(self, chunk_ids: Sequence[UUID], reach: Reach) -> list[ContextPassage]:
@@ -146,6 +146,18 @@ def _passage(row: asyncpg.Record) -> Passage:
             char_end=metadata["char_end"],
             content_sha256=row["content_sha256"],
         ),
+        parts=tuple(_part(*part) for part in json.loads(row["parts"] or "[]")),
+    )
+
+
+def _part(ordinal: int, content: str, metadata: dict[str, Any]) -> Part:
+    return Part(
+        ordinal,
+        content,
+        metadata["page"],
+        tuple(metadata["headings"]),
+        metadata["char_start"],
+        metadata["char_end"],
     )
 
 

@@ -111,9 +111,12 @@ UNION
 ORDER BY similarity DESC, id LIMIT $5
 """
 
-# $4: ids of chunks.
+# $4: ids of chunks, $5: parts wanted on each side. They are of the same revision, so as visible as the chunk.
 PASSAGES: Final = f"""
-SELECT c.id, c.document_id, c.kb_id, d.filename, d.category, c.content, c.content_sha256, c.tier, c.metadata
+SELECT c.id, c.document_id, c.kb_id, d.filename, d.category, c.content, c.content_sha256, c.tier, c.metadata,
+       (SELECT jsonb_agg(jsonb_build_array(ordinal, content, metadata) ORDER BY ordinal) FROM chunks
+        WHERE $5 > 0 AND live AND kind = c.kind AND source_id = c.source_id AND revision = c.revision
+          AND ordinal BETWEEN c.ordinal - $5 AND c.ordinal + $5) AS parts
 FROM chunks AS c JOIN documents AS d ON d.id = c.document_id
 WHERE c.id = ANY($4::uuid[]) AND c.live AND c.kind = 'document_chunk' AND c.kb_id = ANY({VISIBLE_BASES})
 """

@@ -63,6 +63,9 @@ class ContextPassage:
     page: int | None = None
     headings: tuple[str, ...] = ()
     version: int | None = None
+    duplicates: tuple[UUID, ...] = ()
+    conflicts_with: tuple[UUID, ...] = ()
+    """Both as in Passage."""
 
     @property
     def label(self) -> str:

@@ -17,6 +17,18 @@ class Citation:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """A chunk of a passage, the `ordinal`th of its document; the rest as in Citation."""
+
+    ordinal: int
+    content: str
+    page: int | None
+    headings: tuple[str, ...]
+    char_start: int
+    char_end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Passage:
     chunk_id: UUID
     document_id: UUID
@@ -26,6 +38,12 @@ class Passage:
     content: str
     tier: Tier
     citation: Citation
+    parts: tuple[Part, ...] = ()
+    """The chunk itself and those around it that were asked for, in the order of the document; none were: empty."""
+    duplicates: tuple[UUID, ...] = ()
+    """Chunks that were left out of the answer since they say the same."""
+    conflicts_with: tuple[UUID, ...] = ()
+    """Chunks in the answer, of other tiers, that give other numbers for the same subject."""
 
 
 @dataclass(frozen=True, slots=True)

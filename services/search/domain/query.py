@@ -13,6 +13,7 @@ MAX_KB_IDS: Final = 100
 MAX_LIMIT: Final = 50
 DEFAULT_LIMIT: Final = 5
 MAX_CHANNEL_ID_LENGTH: Final = 200
+MAX_EXPAND: Final = 3
 
 _CONTROLS_TO_SPACES: Final = {
     point: " " for point in range(0xA0) if unicodedata.category(chr(point)) == "Cc" and chr(point) not in "\n\t"
@@ -46,6 +47,8 @@ class Query:
     min_score: float = 0.0
     """Of the rank score, in [0, 1]."""
     channel_id: str | None = None
+    expand: int = 0
+    """Chunks on each side that a passage is merged with."""
 
 
 def parse_query(
@@ -56,11 +59,12 @@ def parse_query(
     mode: Mode = Mode.HYBRID,
     min_score: float = 0.0,
     channel_id: str = "",
+    expand: int = 0,
 ) -> Query:
     """
     Raises:
         InvalidArgument: empty_query, query_too_long, too_many_kb_ids, invalid_kb_id, limit_out_of_range,
-            min_score_out_of_range or invalid_channel_id.
+            min_score_out_of_range, invalid_channel_id or expand_out_of_range.
     """
     text = text.translate(_CONTROLS_TO_SPACES).strip()
     if not text:
@@ -82,4 +86,6 @@ def parse_query(
             code="invalid_channel_id",
         )
     bases = frozenset(parse_id(kb_id, of="knowledge base", code="invalid_kb_id") for kb_id in kb_ids)
-    return Query(text, bases or None, limit, mode, min_score, channel_id or None)
+    if not 0 <= expand <= MAX_EXPAND:
+        raise InvalidArgument(f"expand is 0 to {MAX_EXPAND}, not {expand}", code="expand_out_of_range")
+    return Query(text, bases or None, limit, mode, min_score, channel_id or None, expand)

@@ -89,4 +89,6 @@ def _passage(passage: ContextPassage, score: Score) -> context_pb2.ContextPassag
         headings=passage.headings,
         score=score.value,
         reason=score.reason,
+        duplicates=[str(chunk_id) for chunk_id in passage.duplicates],
+        conflicts_with=[str(chunk_id) for chunk_id in passage.conflicts_with],
     )

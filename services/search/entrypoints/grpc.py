@@ -60,6 +60,7 @@ class SearchServicer(search_pb2_grpc.SearchServiceServicer):
             mode=mode_of(request.mode),
             min_score=request.min_score,
             channel_id=request.channel_id,
+            expand=request.expand,
         )
         filters = filters_of(request.filters)
         principal = current_principal()
@@ -121,6 +122,8 @@ def _passage(passage: Passage, score: Score, explanation: search_pb2.Explanation
             reason=score.reason,
         ),
         explanation=explanation,
+        duplicates=[str(chunk_id) for chunk_id in passage.duplicates],
+        conflicts_with=[str(chunk_id) for chunk_id in passage.conflicts_with],
     )
 
 

@@ -1,6 +1,8 @@
 from datetime import datetime
 
+from services.search.domain.conflicts import flag_conflicts
 from services.search.domain.context import ContextAnswer, ContextQuery, Reach, order
+from services.search.domain.duplicates import SPARE, collapse
 from services.search.domain.formatting import format_passages
 from services.search.domain.query import Mode
 from services.search.handlers.legs import ask_legs
@@ -21,14 +23,15 @@ async def retrieve_context(
     Raises:
         Unavailable: the database does not answer.
     """
-    passages, degraded_reason = await ask_legs(
+    found, degraded_reason = await ask_legs(
         query.text,
         reach,
         Mode.HYBRID,
         store=store,
         embedder=embedder,
         remaining_s=remaining_s,
-        choose=lambda nearest, keyword: order(nearest, keyword, query, now=now)[: query.top_k],
+        choose=lambda nearest, keyword: order(nearest, keyword, query, now=now)[: query.top_k + SPARE],
         read=lambda chunk_ids: store.context_passages(chunk_ids, reach),
     )
+    passages = flag_conflicts(collapse(found, query.top_k), query.text, by_provenance=query.by_provenance)
     return ContextAnswer(passages, format_passages(passages, query.max_chars), degraded_reason)

@@ -2,6 +2,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from kbmesh.errors import NotFound
+from services.search.domain.conflicts import flag_conflicts
+from services.search.domain.duplicates import SPARE, collapse
+from services.search.domain.expansion import merge
 from services.search.domain.passages import Answer
 from services.search.domain.query import Query
 from services.search.domain.ranking import Candidate, Ranked, rank
@@ -31,20 +34,20 @@ async def kb_search(
 
     def choose(nearest: list[Candidate], keyword: list[Candidate]) -> list[Ranked]:
         ranked = rank(nearest, keyword, now=now, legs=mode.by_vector + mode.by_keywords)
-        return [one for one in ranked if one.score.value >= query.min_score][: query.limit]
+        return [one for one in ranked if one.score.value >= query.min_score][: query.limit + SPARE]
 
-    return Answer(
-        *await ask_legs(
-            query.text,
-            visible,
-            mode,
-            store=store,
-            embedder=embedder,
-            remaining_s=remaining_s,
-            choose=choose,
-            read=lambda chunk_ids: store.passages(chunk_ids, visible),
-        )
+    found, degraded_reason = await ask_legs(
+        query.text,
+        visible,
+        mode,
+        store=store,
+        embedder=embedder,
+        remaining_s=remaining_s,
+        choose=choose,
+        read=lambda chunk_ids: store.passages(chunk_ids, visible, around=query.expand),
     )
+    passages = merge(collapse(found, len(found)), query.limit) if query.expand else collapse(found, query.limit)
+    return Answer(flag_conflicts(passages, query.text), degraded_reason)
 
 
 async def _within_channel(channel_id: str, visible: Visibility, store: PassageStore) -> Visibility:

@@ -33,7 +33,9 @@ A, B, C = uuid4(), uuid4(), uuid4()
 
 def passage(chunk_id: UUID) -> Passage:
     citation = Citation(None, (), 0, 4, bytes(32))
-    return Passage(chunk_id, uuid4(), uuid4(), "a.txt", Category.OTHER, "text", Tier.CUSTOMER_FACT, citation)
+    return Passage(
+        chunk_id, uuid4(), uuid4(), "a.txt", Category.OTHER, str(chunk_id), Tier.CUSTOMER_FACT, citation
+    )
 
 
 @dataclass
@@ -81,7 +83,7 @@ class FakeStore:
             raise self.keywords_failure
         return [Candidate(BY_KEYWORD, 0.1, Tier.INDUSTRY_BENCHMARK)]
 
-    async def passages(self, chunk_ids: Sequence[UUID], visible: Visibility) -> list[Passage]:
+    async def passages(self, chunk_ids: Sequence[UUID], visible: Visibility, *, around: int = 0) -> list[Passage]:
         if self.gone_at_first:
             self.gone_at_first -= 1
             chunk_ids = chunk_ids[1:]

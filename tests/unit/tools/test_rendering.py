@@ -10,7 +10,9 @@ from kbmesh.provenance import Tier
 from kbmesh.tools import Citation, KbSearchResult, Passage, render
 
 
-def passage(content: str = "Churn is 2 percent.", **citation: Any) -> Passage:
+def passage(
+    content: str = "Churn is 2 percent.", differs_from: list[int] | None = None, **citation: Any
+) -> Passage:
     fields = {"document_id": uuid4(), "filename": "handbook.pdf", "page": None, "headings": []} | citation
     return Passage(
         label="[UPLOADED DOCUMENT: handbook.pdf]",
@@ -18,6 +20,7 @@ def passage(content: str = "Churn is 2 percent.", **citation: Any) -> Passage:
         content=content,
         citation=Citation(**fields),
         score=0.934,
+        differs_from=differs_from or [],
     )
 
 
@@ -36,6 +39,13 @@ def test_a_passage_stands_under_its_label_and_place() -> None:
         "> Churn is 2 percent.",
     ]
     assert second.splitlines()[1:] == ["> Two", "> lines"]
+
+
+def test_passages_that_contradict_one_another_say_so() -> None:
+    text = text_of(passage(differs_from=[2]), passage("Churn is 7 percent.", differs_from=[1]))
+
+    assert "CustomerFact, score 0.93, differs in figures from 2\n" in text
+    assert "CustomerFact, score 0.93, differs in figures from 1\n" in text
 
 
 def test_an_empty_answer_says_so_and_a_degraded_one_what_that_means() -> None:

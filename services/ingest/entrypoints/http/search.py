@@ -65,6 +65,10 @@ class PassageOut(BaseModel):
     citation: CitationOut
     score: ScoreOut
     explanation: ExplanationOut | None = Field(description="If it was asked for.")
+    duplicates: list[UUID] = Field(description="Chunks that were left out since they say the same; at most 10.")
+    conflicts_with: list[UUID] = Field(
+        description="Chunks in the answer, of other tiers, that give other numbers for the same subject."
+    )
 
 
 class SearchOut(BaseModel):
@@ -80,6 +84,7 @@ class ToolOut(tools.KbSearchResult):
 
     @classmethod
     def of(cls, answer: SearchAnswer) -> "ToolOut":
+        places = {passage.chunk_id: place for place, passage in enumerate(answer.passages, start=1)}
         result = tools.KbSearchResult(
             passages=[
                 tools.Passage(
@@ -93,6 +98,7 @@ class ToolOut(tools.KbSearchResult):
                         headings=list(passage.citation.headings),
                     ),
                     score=passage.score.value,
+                    differs_from=[places[chunk_id] for chunk_id in passage.conflicts_with],
                 )
                 for passage in answer.passages
             ],
