@@ -19,11 +19,11 @@ from services.ingest.domain.models import (
     DocumentFilter,
     KnowledgeBase,
     OwnerType,
-    Record,
     Removed,
     Revision,
     StoredUpload,
 )
+from services.ingest.domain.records import Record, RecordDeletion
 from services.ingest.domain.search import Question, SearchAnswer
 from services.ingest.domain.webhooks import Delivery, Due, EventStatus, StatusEvent, Webhook
 
@@ -161,7 +161,13 @@ class Records(Protocol):
     async def upsert(self, record: Record, drafts: Sequence[ChunkDraft]) -> bool:
         """False: not newer than what is stored."""
 
-    async def delete(self, kind: str, source_id: str, revision: int) -> bool: ...
+    async def delete(self, deletion: RecordDeletion) -> bool:
+        """False: not newer than what is stored."""
+
+
+class RecordOutbox(Protocol):
+    async def publish(self, changes: Sequence[Record | RecordDeletion]) -> None:
+        """To the records topic: all of them, or none and Unavailable."""
 
 
 class ObjectStore(Protocol):

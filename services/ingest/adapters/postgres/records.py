@@ -6,7 +6,7 @@ from kbmesh.postgres import Connection, Pool, transaction
 from services.ingest.adapters.postgres.chunks import insert_chunks
 from services.ingest.adapters.postgres.events import enqueue_chunks_ready
 from services.ingest.domain.extraction import ChunkDraft
-from services.ingest.domain.models import Record
+from services.ingest.domain.records import Record, RecordDeletion
 
 _DELETED_SHA256 = bytes(32)
 
@@ -101,7 +101,7 @@ class PostgresRecords:
             chunk_ids=chunk_ids,
         )
 
-    async def delete(self, kind: str, source_id: str, revision: int) -> bool:
+    async def delete(self, deletion: RecordDeletion) -> bool:
         async with transaction(self._pool) as conn:
             row = await conn.fetchrow(
                 """INSERT INTO records AS r (kind, source_id, revision, content_sha256, deleted_at)
@@ -111,12 +111,14 @@ class PostgresRecords:
                        live_revision = NULL, deleted_at = now(), updated_at = now()
                    WHERE r.revision < $3
                    RETURNING revision""",
-                kind,
-                source_id,
-                revision,
+                deletion.kind,
+                deletion.source_id,
+                deletion.revision,
                 _DELETED_SHA256,
             )
             if row is None:
                 return False
-            await conn.execute("DELETE FROM chunks WHERE kind = $1 AND source_id = $2", kind, source_id)
+            await conn.execute(
+                "DELETE FROM chunks WHERE kind = $1 AND source_id = $2", deletion.kind, deletion.source_id
+            )
             return True
