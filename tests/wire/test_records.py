@@ -10,7 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pydantic import SecretStr
 
 from kbmesh.auth import AuthMode, AuthSettings
-from kbmesh.events.v1.records_pb2 import RecordDeleted, RecordUpserted
+from kbmesh.events.v1.records_pb2 import GenerationSealed, RecordDeleted, RecordUpserted
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool
 from kbmesh.records.v1 import records_pb2 as pb
@@ -37,9 +37,15 @@ class Producer:
         request = pb.DeleteRecordsRequest(records=records)
         return await self._call(self._stub.DeleteRecords, request, roles)
 
+    async def seal(self, seal: GenerationSealed, roles: tuple[str, ...] = ("records",)) -> None:
+        await self._answer(self._stub.SealGeneration, pb.SealGenerationRequest(seal=seal), roles)
+
     async def _call(self, method: Any, request: Any, roles: tuple[str, ...]) -> int:
+        return int((await self._answer(method, request, roles)).accepted)
+
+    async def _answer(self, method: Any, request: Any, roles: tuple[str, ...]) -> Any:
         metadata = (("authorization", token(roles=list(roles))),)
-        return int((await method(request, metadata=metadata, timeout=TIMEOUT_S)).accepted)
+        return await method(request, metadata=metadata, timeout=TIMEOUT_S)
 
 
 @pytest.fixture
@@ -94,6 +100,7 @@ async def test_who_has_no_role_for_it_publishes_nothing(producer: Producer, pool
         producer.upsert(record(kind="nonsense"), roles=()),
         producer.upsert(record(), roles=("editor", "team:x:admin")),
         producer.delete(RecordDeleted(kind="use_case", source_id="churn"), roles=()),
+        producer.seal(GenerationSealed(kind="use_case", generation=1), roles=()),
     ):
         refused = await failure(call)
         assert (refused.code(), reason_of(refused)) == (grpc.StatusCode.PERMISSION_DENIED, "NOT_A_PRODUCER")
@@ -114,6 +121,7 @@ async def test_one_bad_record_is_named_and_nothing_is_published(producer: Produc
         (record(source_id=""), "BAD_RECORD"),
         (record(source_id="x" * 513), "BAD_RECORD"),
         (record(revision=-1), "BAD_RECORD"),
+        (record(generation=-1), "BAD_GENERATION"),
         (record(content=" \x00\n"), "BAD_RECORD"),
         (record(content="x" * (256 * 1024 + 1)), "RECORD_TOO_LARGE"),
         (record(title="x" * 501), "RECORD_TOO_LARGE"),
@@ -143,3 +151,23 @@ async def test_a_bad_deletion_is_named(producer: Producer) -> None:
     refused = await failure(producer.delete(good, RecordDeleted(kind="document_chunk", source_id="a")))
     assert reason_of(refused) == "UNKNOWN_KIND"
     assert "record 1" in (refused.details() or "")
+
+
+async def test_a_generation_and_its_seal_are_published(producer: Producer, pool: Pool) -> None:
+    seal = GenerationSealed(kind="use_case", generation=3, record_count=1)
+    await producer.upsert(record(revision=1, generation=3))
+    await producer.seal(seal)
+
+    (_, upserted), (key, sealed) = await published(pool)
+    assert RecordUpserted.FromString(upserted).generation == 3
+    assert (key, GenerationSealed.FromString(sealed)) == ("use_case:", seal)
+
+
+async def test_a_seal_of_nothing_is_refused(producer: Producer) -> None:
+    for bad, code in [
+        (GenerationSealed(kind="document_chunk", generation=1), "UNKNOWN_KIND"),
+        (GenerationSealed(kind="use_case"), "BAD_GENERATION"),
+        (GenerationSealed(kind="use_case", generation=1, record_count=-1), "BAD_GENERATION"),
+    ]:
+        refused = await failure(producer.seal(bad))
+        assert (refused.code(), reason_of(refused)) == (grpc.StatusCode.INVALID_ARGUMENT, code)

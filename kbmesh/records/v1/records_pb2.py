@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from kbmesh.events.v1 import records_pb2 as kbmesh_dot_events_dot_v1_dot_records__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fkbmesh/records/v1/records.proto\x12\x11kbmesh.records.v1\x1a\x1ekbmesh/events/v1/records.proto\"I\n\x14UpsertRecordsRequest\x12\x31\n\x07records\x18\x01 \x03(\x0b\x32 .kbmesh.events.v1.RecordUpserted\")\n\x15UpsertRecordsResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x05\"H\n\x14\x44\x65leteRecordsRequest\x12\x30\n\x07records\x18\x01 \x03(\x0b\x32\x1f.kbmesh.events.v1.RecordDeleted\")\n\x15\x44\x65leteRecordsResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x05\x32\xd8\x01\n\x0eRecordsService\x12\x62\n\rUpsertRecords\x12\'.kbmesh.records.v1.UpsertRecordsRequest\x1a(.kbmesh.records.v1.UpsertRecordsResponse\x12\x62\n\rDeleteRecords\x12\'.kbmesh.records.v1.DeleteRecordsRequest\x1a(.kbmesh.records.v1.DeleteRecordsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fkbmesh/records/v1/records.proto\x12\x11kbmesh.records.v1\x1a\x1ekbmesh/events/v1/records.proto\"I\n\x14UpsertRecordsRequest\x12\x31\n\x07records\x18\x01 \x03(\x0b\x32 .kbmesh.events.v1.RecordUpserted\")\n\x15UpsertRecordsResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x05\"H\n\x14\x44\x65leteRecordsRequest\x12\x30\n\x07records\x18\x01 \x03(\x0b\x32\x1f.kbmesh.events.v1.RecordDeleted\")\n\x15\x44\x65leteRecordsResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x05\"I\n\x15SealGenerationRequest\x12\x30\n\x04seal\x18\x01 \x01(\x0b\x32\".kbmesh.events.v1.GenerationSealed\"\x18\n\x16SealGenerationResponse2\xbf\x02\n\x0eRecordsService\x12\x62\n\rUpsertRecords\x12\'.kbmesh.records.v1.UpsertRecordsRequest\x1a(.kbmesh.records.v1.UpsertRecordsResponse\x12\x62\n\rDeleteRecords\x12\'.kbmesh.records.v1.DeleteRecordsRequest\x1a(.kbmesh.records.v1.DeleteRecordsResponse\x12\x65\n\x0eSealGeneration\x12(.kbmesh.records.v1.SealGenerationRequest\x1a).kbmesh.records.v1.SealGenerationResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,6 +40,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DELETERECORDSREQUEST']._serialized_end=276
   _globals['_DELETERECORDSRESPONSE']._serialized_start=278
   _globals['_DELETERECORDSRESPONSE']._serialized_end=319
-  _globals['_RECORDSSERVICE']._serialized_start=322
-  _globals['_RECORDSSERVICE']._serialized_end=538
+  _globals['_SEALGENERATIONREQUEST']._serialized_start=321
+  _globals['_SEALGENERATIONREQUEST']._serialized_end=394
+  _globals['_SEALGENERATIONRESPONSE']._serialized_start=396
+  _globals['_SEALGENERATIONRESPONSE']._serialized_end=420
+  _globals['_RECORDSSERVICE']._serialized_start=423
+  _globals['_RECORDSSERVICE']._serialized_end=742
 # @@protoc_insertion_point(module_scope)

@@ -102,3 +102,38 @@ class DeleteRecordsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteRecordsResponse: _TypeAlias = DeleteRecordsResponse  # noqa: Y015
+
+@_typing.final
+class SealGenerationRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEAL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def seal(self) -> _records_pb2.GenerationSealed: ...
+    def __init__(
+        self,
+        *,
+        seal: _records_pb2.GenerationSealed | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["seal", b"seal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["seal", b"seal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SealGenerationRequest: _TypeAlias = SealGenerationRequest  # noqa: Y015
+
+@_typing.final
+class SealGenerationResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SealGenerationResponse: _TypeAlias = SealGenerationResponse  # noqa: Y015

@@ -50,6 +50,11 @@ class RecordsServiceStub:
                 request_serializer=kbmesh_dot_records_dot_v1_dot_records__pb2.DeleteRecordsRequest.SerializeToString,
                 response_deserializer=kbmesh_dot_records_dot_v1_dot_records__pb2.DeleteRecordsResponse.FromString,
                 _registered_method=True)
+        self.SealGeneration = channel.unary_unary(
+                '/kbmesh.records.v1.RecordsService/SealGeneration',
+                request_serializer=kbmesh_dot_records_dot_v1_dot_records__pb2.SealGenerationRequest.SerializeToString,
+                response_deserializer=kbmesh_dot_records_dot_v1_dot_records__pb2.SealGenerationResponse.FromString,
+                _registered_method=True)
 
 
 class RecordsServiceServicer:
@@ -73,6 +78,13 @@ class RecordsServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SealGeneration(self, request, context):
+        """Replaces a whole kind by the records that were upserted with this generation.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RecordsServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -85,6 +97,11 @@ def add_RecordsServiceServicer_to_server(servicer, server):
                     servicer.DeleteRecords,
                     request_deserializer=kbmesh_dot_records_dot_v1_dot_records__pb2.DeleteRecordsRequest.FromString,
                     response_serializer=kbmesh_dot_records_dot_v1_dot_records__pb2.DeleteRecordsResponse.SerializeToString,
+            ),
+            'SealGeneration': grpc.unary_unary_rpc_method_handler(
+                    servicer.SealGeneration,
+                    request_deserializer=kbmesh_dot_records_dot_v1_dot_records__pb2.SealGenerationRequest.FromString,
+                    response_serializer=kbmesh_dot_records_dot_v1_dot_records__pb2.SealGenerationResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -147,6 +164,33 @@ class RecordsService:
             '/kbmesh.records.v1.RecordsService/DeleteRecords',
             kbmesh_dot_records_dot_v1_dot_records__pb2.DeleteRecordsRequest.SerializeToString,
             kbmesh_dot_records_dot_v1_dot_records__pb2.DeleteRecordsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SealGeneration(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kbmesh.records.v1.RecordsService/SealGeneration',
+            kbmesh_dot_records_dot_v1_dot_records__pb2.SealGenerationRequest.SerializeToString,
+            kbmesh_dot_records_dot_v1_dot_records__pb2.SealGenerationResponse.FromString,
             options,
             channel_credentials,
             insecure,

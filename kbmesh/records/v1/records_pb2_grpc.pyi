@@ -41,6 +41,8 @@ class RecordsServiceStub:
     def __new__(cls, channel: _aio.Channel) -> RecordsServiceAsyncStub: ...
     UpsertRecords: _grpc.UnaryUnaryMultiCallable[_records_pb2.UpsertRecordsRequest, _records_pb2.UpsertRecordsResponse]
     DeleteRecords: _grpc.UnaryUnaryMultiCallable[_records_pb2.DeleteRecordsRequest, _records_pb2.DeleteRecordsResponse]
+    SealGeneration: _grpc.UnaryUnaryMultiCallable[_records_pb2.SealGenerationRequest, _records_pb2.SealGenerationResponse]
+    """Replaces a whole kind by the records that were upserted with this generation."""
 
 @_typing.type_check_only
 class RecordsServiceAsyncStub(RecordsServiceStub):
@@ -55,6 +57,8 @@ class RecordsServiceAsyncStub(RecordsServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     UpsertRecords: _aio.UnaryUnaryMultiCallable[_records_pb2.UpsertRecordsRequest, _records_pb2.UpsertRecordsResponse]  # type: ignore[assignment]
     DeleteRecords: _aio.UnaryUnaryMultiCallable[_records_pb2.DeleteRecordsRequest, _records_pb2.DeleteRecordsResponse]  # type: ignore[assignment]
+    SealGeneration: _aio.UnaryUnaryMultiCallable[_records_pb2.SealGenerationRequest, _records_pb2.SealGenerationResponse]  # type: ignore[assignment]
+    """Replaces a whole kind by the records that were upserted with this generation."""
 
 class RecordsServiceServicer(metaclass=_abc_1.ABCMeta):
     """How producers without a Kafka client hand over records: rows of every kind but document_chunk. A request is checked
@@ -78,5 +82,13 @@ class RecordsServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _records_pb2.DeleteRecordsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_records_pb2.DeleteRecordsResponse, _abc.Awaitable[_records_pb2.DeleteRecordsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def SealGeneration(
+        self,
+        request: _records_pb2.SealGenerationRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_records_pb2.SealGenerationResponse, _abc.Awaitable[_records_pb2.SealGenerationResponse]]:
+        """Replaces a whole kind by the records that were upserted with this generation."""
 
 def add_RecordsServiceServicer_to_server(servicer: RecordsServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -28,6 +28,8 @@ class Record:
     valid_until: datetime | None
     content_sha256: bytes
     """Over everything above but `revision`: equal means that nothing changed."""
+    generation: int = 0
+    """Of the whole kind that it is a part of; 0: none."""
 
     @property
     def tier(self) -> Tier:
@@ -41,12 +43,23 @@ class RecordDeletion:
     revision: int
 
 
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """A generation of a kind is this many records."""
+
+    kind: str
+    generation: int
+    record_count: int
+
+
 def check_record(record: Record) -> None:
     """
     Raises:
-        InvalidArgument: unknown_kind, bad_record, record_too_large, invalid_metadata.
+        InvalidArgument: unknown_kind, bad_record, bad_generation, record_too_large, invalid_metadata.
     """
     _check_key(record.kind, record.source_id, record.revision)
+    if record.generation < 0:
+        raise InvalidArgument("a generation is not negative", code="bad_generation")
     if not record.content:
         raise InvalidArgument("a record needs content", code="bad_record")
     if len(record.content.encode()) > MAX_CONTENT_BYTES:
@@ -64,6 +77,18 @@ def check_deletion(deletion: RecordDeletion) -> None:
     _check_key(deletion.kind, deletion.source_id, deletion.revision)
 
 
+def check_seal(seal: Seal) -> None:
+    """
+    Raises:
+        InvalidArgument: unknown_kind, bad_generation.
+    """
+    _check_kind(seal.kind)
+    if seal.generation < 1 or seal.record_count < 0:
+        raise InvalidArgument(
+            "a seal has a generation of 1 or more and a count of 0 or more", code="bad_generation"
+        )
+
+
 def check_batch(keys: Sequence[tuple[str, str]]) -> None:
     """Of the kinds and source_ids of one request.
 
@@ -79,14 +104,13 @@ def check_batch(keys: Sequence[tuple[str, str]]) -> None:
 
 
 def _check_key(kind: str, source_id: str, revision: int) -> None:
-    check_kind(kind)
+    _check_kind(kind)
     if not 1 <= len(source_id) <= MAX_SOURCE_ID_CHARS:
         raise InvalidArgument(f"a source_id has 1 to {MAX_SOURCE_ID_CHARS} characters", code="bad_record")
     if revision < 0:
         raise InvalidArgument("a revision is not negative", code="bad_record")
 
 
-def check_kind(kind: str) -> None:
-    """Raises InvalidArgument: unknown_kind, which documents have for records, too."""
+def _check_kind(kind: str) -> None:
     if kind not in KINDS or kind == DOCUMENT_CHUNK:
         raise InvalidArgument(f"records cannot be of kind {kind[:64]!r}", code="unknown_kind")

@@ -6,8 +6,8 @@ import grpc
 from kbmesh.errors import InvalidArgument
 from kbmesh.records.v1 import records_pb2, records_pb2_grpc
 from kbmesh.rpc import current_principal
-from services.ingest.entrypoints.records import read_deletion, read_record
-from services.ingest.handlers.publishing import publish_records, require_producer
+from services.ingest.entrypoints.records import read_deletion, read_record, read_seal
+from services.ingest.handlers.publishing import publish_records, publish_seal, require_producer
 from services.ingest.ports import RecordOutbox
 
 SERVICE: Final = records_pb2.DESCRIPTOR.services_by_name["RecordsService"].full_name
@@ -34,6 +34,13 @@ class RecordsServicer(records_pb2_grpc.RecordsServiceServicer):
         require_producer(current_principal())
         deletions = _read(request.records, read_deletion)
         return records_pb2.DeleteRecordsResponse(accepted=await publish_records(deletions, outbox=self._outbox))
+
+    async def SealGeneration(
+        self, request: records_pb2.SealGenerationRequest, context: _Context
+    ) -> records_pb2.SealGenerationResponse:
+        require_producer(current_principal())
+        await publish_seal(read_seal(request.seal), outbox=self._outbox)
+        return records_pb2.SealGenerationResponse()
 
 
 def register(server: grpc.aio.Server, outbox: RecordOutbox) -> None:

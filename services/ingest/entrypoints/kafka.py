@@ -7,13 +7,13 @@ from uuid import UUID
 
 from kbmesh.errors import InvalidArgument, Poison
 from kbmesh.events.v1.documents_pb2 import DocumentDeleted, DocumentUploaded
-from kbmesh.events.v1.records_pb2 import RecordDeleted, RecordUpserted
+from kbmesh.events.v1.records_pb2 import GenerationSealed, RecordDeleted, RecordUpserted
 from kbmesh.events.v1.status_pb2 import DocumentStatus, DocumentStatusChanged
 from kbmesh.messaging import Message, decode, unpack
 from services.ingest.domain.webhooks import EventStatus, StatusEvent
-from services.ingest.entrypoints.records import read_deletion, read_record
+from services.ingest.entrypoints.records import read_deletion, read_record, read_seal
 from services.ingest.handlers import extraction
-from services.ingest.handlers.records import delete_record, upsert_record
+from services.ingest.handlers.records import delete_record, seal_generation, upsert_record
 from services.ingest.handlers.turns import Turns
 from services.ingest.ports import Chunker, Documents, Extractor, ObjectStore, Records, Webhooks
 
@@ -66,6 +66,8 @@ class RecordEvents:
         try:
             if event.type == RecordDeleted.DESCRIPTOR.full_name:
                 await delete_record(self.records, read_deletion(unpack(event, RecordDeleted)))
+            elif event.type == GenerationSealed.DESCRIPTOR.full_name:
+                await seal_generation(self.records, read_seal(unpack(event, GenerationSealed)))
             else:
                 record = read_record(unpack(event, RecordUpserted))
                 await upsert_record(self.records, self.chunker, record)

@@ -6,11 +6,11 @@ from datetime import UTC
 from google.protobuf.json_format import MessageToDict
 
 from kbmesh.errors import InvalidArgument
-from kbmesh.events.v1.records_pb2 import RecordDeleted, RecordUpserted
+from kbmesh.events.v1.records_pb2 import GenerationSealed, RecordDeleted, RecordUpserted
 from kbmesh.tiers import tier_from_proto
 from services.ingest.domain.extraction import clean
 from services.ingest.domain.metadata import Metadata
-from services.ingest.domain.records import Record, RecordDeletion, check_deletion, check_record
+from services.ingest.domain.records import Record, RecordDeletion, Seal, check_deletion, check_record, check_seal
 
 
 def read_record(upserted: RecordUpserted) -> Record:
@@ -21,6 +21,7 @@ def read_record(upserted: RecordUpserted) -> Record:
     unnumbered = RecordUpserted()
     unnumbered.CopyFrom(upserted)
     unnumbered.ClearField("revision")
+    unnumbered.ClearField("generation")
     try:
         valid_until = upserted.valid_until.ToDatetime(UTC) if upserted.HasField("valid_until") else None
     except ValueError:
@@ -39,6 +40,7 @@ def read_record(upserted: RecordUpserted) -> Record:
         attributes=attributes,
         valid_until=valid_until,
         content_sha256=hashlib.sha256(unnumbered.SerializeToString(deterministic=True)).digest(),
+        generation=upserted.generation,
     )
     check_record(record)
     return record
@@ -49,3 +51,10 @@ def read_deletion(deleted: RecordDeleted) -> RecordDeletion:
     deletion = RecordDeletion(deleted.kind, clean(deleted.source_id), deleted.revision)
     check_deletion(deletion)
     return deletion
+
+
+def read_seal(sealed: GenerationSealed) -> Seal:
+    """Raises InvalidArgument: as `check_seal`."""
+    seal = Seal(sealed.kind, sealed.generation, sealed.record_count)
+    check_seal(seal)
+    return seal

@@ -9,7 +9,7 @@ import structlog
 from kbmesh.auth import Principal
 from kbmesh.errors import PermissionDenied
 from services.ingest.domain.access import PRODUCING_ROLES, may_publish
-from services.ingest.domain.records import Record, RecordDeletion, check_batch
+from services.ingest.domain.records import Record, RecordDeletion, Seal, check_batch
 from services.ingest.ports import RecordOutbox
 
 log = structlog.get_logger(__name__)
@@ -34,3 +34,9 @@ async def publish_records(changes: Sequence[Record | RecordDeletion], *, outbox:
     await outbox.publish([replace(change, revision=change.revision or now) for change in changes])
     log.info("records_published", count=len(changes))
     return len(changes)
+
+
+async def publish_seal(seal: Seal, *, outbox: RecordOutbox) -> None:
+    """Raises Unavailable: the database is down."""
+    await outbox.publish([seal])
+    log.info("generation_seal_published", kind=seal.kind, generation=seal.generation, count=seal.record_count)

@@ -1,6 +1,6 @@
 import structlog
 
-from services.ingest.domain.records import Record, RecordDeletion
+from services.ingest.domain.records import Record, RecordDeletion, Seal
 from services.ingest.ports import Chunker, Records
 
 log = structlog.get_logger(__name__)
@@ -21,3 +21,9 @@ async def delete_record(records: Records, deletion: RecordDeletion) -> None:
     """Raises Unavailable: the database is down."""
     applied = await records.delete(deletion)
     log.info("record_deleted", kind=deletion.kind, source_id=deletion.source_id, applied=applied)
+
+
+async def seal_generation(records: Records, seal: Seal) -> None:
+    """Raises Unavailable: the database is down."""
+    live = await records.seal(seal)
+    log.info("generation_sealed", kind=seal.kind, generation=seal.generation, count=seal.record_count, live=live)

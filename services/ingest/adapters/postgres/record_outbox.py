@@ -1,11 +1,13 @@
 from collections.abc import Sequence
 
-from kbmesh.events.v1.records_pb2 import RecordDeleted, RecordUpserted
+from google.protobuf.message import Message
+
+from kbmesh.events.v1.records_pb2 import GenerationSealed, RecordDeleted, RecordUpserted
 from kbmesh.messaging import enqueue
 from kbmesh.postgres import Pool, transaction
 from kbmesh.tiers import tier_to_proto
 from services.ingest.adapters.postgres.events import SOURCE
-from services.ingest.domain.records import Record, RecordDeletion
+from services.ingest.domain.records import Record, RecordDeletion, Seal
 
 
 class PostgresRecordOutbox:
@@ -15,14 +17,16 @@ class PostgresRecordOutbox:
         self._pool = pool
         self._topic = topic
 
-    async def publish(self, changes: Sequence[Record | RecordDeletion]) -> None:
+    async def publish(self, changes: Sequence[Record | RecordDeletion | Seal]) -> None:
         async with transaction(self._pool) as conn:
             for change in changes:
-                key = f"{change.kind}:{change.source_id}"
+                key = f"{change.kind}:{'' if isinstance(change, Seal) else change.source_id}"
                 await enqueue(conn, self._topic, key, _to_event(change), source=SOURCE)
 
 
-def _to_event(change: Record | RecordDeletion) -> RecordUpserted | RecordDeleted:
+def _to_event(change: Record | RecordDeletion | Seal) -> Message:
+    if isinstance(change, Seal):
+        return GenerationSealed(kind=change.kind, generation=change.generation, record_count=change.record_count)
     if isinstance(change, RecordDeletion):
         return RecordDeleted(kind=change.kind, source_id=change.source_id, revision=change.revision)
     event = RecordUpserted(
@@ -32,6 +36,7 @@ def _to_event(change: Record | RecordDeletion) -> RecordUpserted | RecordDeleted
         content=change.content,
         title=change.title,
         source_priority=tier_to_proto(change.source_priority),
+        generation=change.generation,
     )
     event.metadata.update(change.attributes)
     if change.valid_until is not None:
