@@ -26,7 +26,7 @@ Event = RecordUpserted | RecordDeleted | GenerationSealed
 Generation = dict[str, str]
 """What each record says."""
 
-RUNS = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+RUNS = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 class WholeTexts:
@@ -168,7 +168,7 @@ async def test_the_next_one_takes_over_with_whatever_comes_last(estate: Estate, 
 
 
 async def test_consumers_that_work_at_the_same_time_leave_no_generation_behind(estate: Estate) -> None:
-    for number in range(1, 6):
+    for number in range(1, 4):
         events = events_of(number, {key: f"{key} {number}" for key in "abcdef"})
         await asyncio.gather(*(estate.handle(event) for event in events))
         await asyncio.gather(*(estate.embed() for _ in range(3)))

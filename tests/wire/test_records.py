@@ -146,13 +146,6 @@ async def test_a_request_holds_1_to_500_records(producer: Producer, pool: Pool) 
     assert len(await published(pool)) == 500
 
 
-async def test_a_bad_deletion_is_named(producer: Producer) -> None:
-    good = RecordDeleted(kind="use_case", source_id="a")
-    refused = await failure(producer.delete(good, RecordDeleted(kind="document_chunk", source_id="a")))
-    assert reason_of(refused) == "UNKNOWN_KIND"
-    assert "record 1" in (refused.details() or "")
-
-
 async def test_a_generation_and_its_seal_are_published(producer: Producer, pool: Pool) -> None:
     seal = GenerationSealed(kind="use_case", generation=3, record_count=1)
     await producer.upsert(record(revision=1, generation=3))
@@ -163,7 +156,11 @@ async def test_a_generation_and_its_seal_are_published(producer: Producer, pool:
     assert (key, GenerationSealed.FromString(sealed)) == ("use_case:", seal)
 
 
-async def test_a_seal_of_nothing_is_refused(producer: Producer) -> None:
+async def test_a_bad_deletion_or_seal_is_refused(producer: Producer) -> None:
+    good = RecordDeleted(kind="use_case", source_id="a")
+    refused = await failure(producer.delete(good, RecordDeleted(kind="document_chunk", source_id="a")))
+    assert reason_of(refused) == "UNKNOWN_KIND"
+    assert "record 1" in (refused.details() or "")
     for bad, code in [
         (GenerationSealed(kind="document_chunk", generation=1), "UNKNOWN_KIND"),
         (GenerationSealed(kind="use_case"), "BAD_GENERATION"),
