@@ -71,6 +71,7 @@ kbmesh is ready.
   skills     {addresses.skills}     gRPC
   embedder   {addresses.embedder}     gRPC
              {addresses.embeddings_url}     OpenAI's embeddings
+  records    {addresses.records}     gRPC
   Kafka      {addresses.kafka}
   database   {addresses.postgres_dsn}
   data       {addresses.data_dir} (logs in {addresses.data_dir / "logs"})

@@ -43,6 +43,7 @@ class StackOptions:
     skills_port: int = 50053
     embedder_port: int = 50052
     embedder_http_port: int = 8082
+    records_port: int = 50054
     broker_port: int = 9092
     durable: bool = True
     """False for throw-away stacks: the database does not wait for the disk."""
@@ -52,7 +53,7 @@ class StackOptions:
     @classmethod
     def throwaway(cls, data_dir: Path, environment: Mapping[str, str] | None = None) -> Self:
         """On free ports, for tests, the benchmark and the demo."""
-        http, search, skills, embedder, embedder_http, kafka = free_ports(6)
+        http, search, skills, embedder, embedder_http, records, kafka = free_ports(7)
         return cls(
             data_dir=data_dir,
             http_port=http,
@@ -60,6 +61,7 @@ class StackOptions:
             skills_port=skills,
             embedder_port=embedder,
             embedder_http_port=embedder_http,
+            records_port=records,
             broker_port=kafka,
             durable=False,
             environment=environment or {},
@@ -74,6 +76,7 @@ class StackOptions:
             "--skills-port": self.skills_port,
             "--embedder-port": self.embedder_port,
             "--embedder-http-port": self.embedder_http_port,
+            "--records-port": self.records_port,
             "--broker-port": self.broker_port,
         }
 
@@ -88,6 +91,7 @@ class StackAddresses:
     embedder: str
     embeddings_url: str
     """For clients of OpenAI's embeddings."""
+    records: str
     kafka: str
     postgres_dsn: str
     data_dir: Path
@@ -133,6 +137,7 @@ async def running_stack(
             skills=f"{LOOPBACK}:{options.skills_port}",
             embedder=f"{LOOPBACK}:{options.embedder_port}",
             embeddings_url=f"http://{LOOPBACK}:{options.embedder_http_port}/v1",
+            records=f"{LOOPBACK}:{options.records_port}",
             kafka=kafka.bootstrap_servers,
             postgres_dsn=dsn,
             data_dir=directory.root,
@@ -214,6 +219,8 @@ def _services(directory: DataDirectory, options: StackOptions, addresses: StackA
             "KAFKA__GROUP_INSTANCE_ID": "ingest",  # this broker never gives up on a member that died
             "HTTP__HOST": LOOPBACK,
             "HTTP__PORT": str(options.http_port),
+            "GRPC__HOST": LOOPBACK,
+            "GRPC__PORT": str(options.records_port),
             "STORE__DIRECTORY": str(directory.objects),
             "SEARCH__TARGET": addresses.search,
         },

@@ -46,6 +46,52 @@ CREATE FUNCTION public.bm25_weights(words tsvector) RETURNS public.sparsevec
 
 
 --
+-- Name: complete_generation(text); Type: FUNCTION; Schema: public; Owner: -
+--
+
+CREATE FUNCTION public.complete_generation(of_kind text) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $_$
+DECLARE
+    this generations;
+    vectors text;
+BEGIN
+    SELECT * INTO this FROM generations WHERE kind = of_kind FOR UPDATE;
+    IF NOT FOUND OR this.record_count IS NULL OR this.newest = this.live THEN
+        RETURN false;
+    END IF;
+    IF this.record_count > (SELECT count(*) FROM records WHERE kind = of_kind AND generation = this.newest) THEN
+        RETURN false;
+    END IF;
+    IF EXISTS (SELECT FROM records
+               WHERE kind = of_kind AND generation = this.newest AND embedded_count < chunk_count)
+       AND EXISTS (SELECT FROM records WHERE kind = of_kind AND live_revision IS NOT NULL) THEN
+        RETURN false;
+    END IF;
+
+    PERFORM FROM records WHERE kind = of_kind ORDER BY source_id FOR UPDATE;
+    DELETE FROM chunks c USING records r
+    WHERE r.kind = of_kind AND (c.kind, c.source_id) = (r.kind, r.source_id)
+      AND (r.generation <> this.newest OR c.revision <> r.revision);
+    UPDATE records
+    SET live_revision = NULL, content_sha256 = decode(repeat('00', 32), 'hex'), chunk_count = 0, embedded_count = 0,
+        deleted_at = now(), updated_at = now()
+    WHERE kind = of_kind AND generation <> this.newest AND deleted_at IS NULL;
+    UPDATE records SET live_revision = revision, updated_at = now()
+    WHERE kind = of_kind AND generation = this.newest AND deleted_at IS NULL
+      AND live_revision IS DISTINCT FROM revision;
+    UPDATE chunks SET live = true WHERE kind = of_kind AND NOT live;
+    FOR vectors IN SELECT table_name FROM embedding_spaces LOOP
+        EXECUTE format('UPDATE %I v SET live = true FROM chunks c
+                        WHERE c.kind = $1 AND v.chunk_id = c.id AND NOT v.live', vectors) USING of_kind;
+    END LOOP;
+    UPDATE generations SET live = newest WHERE kind = of_kind;
+    RETURN true;
+END
+$_$;
+
+
+--
 -- Name: keyword_lexemes(text); Type: FUNCTION; Schema: public; Owner: -
 --
 
@@ -210,6 +256,21 @@ CREATE TABLE public.embedding_spaces (
 
 
 --
+-- Name: generations; Type: TABLE; Schema: public; Owner: -
+--
+
+CREATE TABLE public.generations (
+    kind text NOT NULL,
+    newest bigint NOT NULL,
+    record_count integer,
+    live bigint DEFAULT 0 NOT NULL,
+    CONSTRAINT generations_check CHECK ((live <= newest)),
+    CONSTRAINT generations_newest_check CHECK ((newest > 0)),
+    CONSTRAINT generations_record_count_check CHECK ((record_count >= 0))
+);
+
+
+--
 -- Name: idempotency_keys; Type: TABLE; Schema: public; Owner: -
 --
 
@@ -289,6 +350,7 @@ CREATE TABLE public.records (
     embedded_count integer DEFAULT 0 NOT NULL,
     deleted_at timestamp with time zone,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    generation bigint DEFAULT 0 NOT NULL,
     CONSTRAINT records_check CHECK ((live_revision <= revision)),
     CONSTRAINT records_check1 CHECK ((embedded_count <= chunk_count)),
     CONSTRAINT records_content_sha256_check CHECK ((octet_length(content_sha256) = 32)),
@@ -453,6 +515,14 @@ ALTER TABLE ONLY public.embedding_spaces
 
 ALTER TABLE ONLY public.embedding_spaces
     ADD CONSTRAINT embedding_spaces_table_name_key UNIQUE (table_name);
+
+
+--
+-- Name: generations generations_pkey; Type: CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.generations
+    ADD CONSTRAINT generations_pkey PRIMARY KEY (kind);
 
 
 --
@@ -748,4 +818,5 @@ INSERT INTO public.schema_migrations (version) VALUES
     ('20261130182000'),
     ('20261130183000'),
     ('20261130190000'),
-    ('20261130200000');
+    ('20261130200000'),
+    ('20261201000100');

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import structlog
 
@@ -11,7 +12,7 @@ from kbmesh.errors import Unavailable
 from kbmesh.http import serve_http
 from kbmesh.messaging import Consumer, Producer, run_serial
 from kbmesh.postgres import Pool, connection, open_pool
-from kbmesh.rpc import open_channel
+from kbmesh.rpc import open_channel, serve
 from services.ingest.adapters.directory import DirectoryStore
 from services.ingest.adapters.embedding import EmbeddingHealth
 from services.ingest.adapters.endpoints import HttpEndpoints
@@ -22,6 +23,7 @@ from services.ingest.adapters.postgres import (
     PostgresChannels,
     PostgresDocuments,
     PostgresKnowledgeBases,
+    PostgresRecordOutbox,
     PostgresRecords,
     PostgresStorageKeys,
     PostgresWebhooks,
@@ -31,6 +33,7 @@ from services.ingest.adapters.s3 import S3Store
 from services.ingest.adapters.search import GrpcSearch
 from services.ingest.adapters.text_chunker import TextChunker
 from services.ingest.domain.models import Quota
+from services.ingest.entrypoints import grpc
 from services.ingest.entrypoints.http import Gateway, create_app
 from services.ingest.entrypoints.kafka import DocumentEvents, RecordEvents, StatusEvents
 from services.ingest.handlers.delivering import DeliveryPolicy, WebhookSender
@@ -185,6 +188,10 @@ async def bootstrap(settings: IngestSettings) -> AsyncIterator[int]:
             ready=ready,
         )
         app = create_app(gateway, health_only=Role.GATEWAY not in settings.roles)
+        if Role.GATEWAY in settings.roles:
+            register = partial(grpc.register, outbox=PostgresRecordOutbox(pool, topics.records))
+            server = await stack.enter_async_context(serve(settings.grpc, settings.auth, register, [grpc.SERVICE]))
+            await server.set_serving(True)
         port = await stack.enter_async_context(serve_http(app, settings.http))
         stack.callback(watches.close)  # before the server waits for its requests to end
         yield port

@@ -20,11 +20,11 @@ from services.ingest.domain.models import (
     DocumentFilter,
     KnowledgeBase,
     OwnerType,
-    Record,
     Removed,
     Revision,
     StoredUpload,
 )
+from services.ingest.domain.records import Record, RecordDeletion, Seal
 from services.ingest.domain.search import SearchAnswer
 from services.ingest.domain.webhooks import Delivery, Due, EventStatus, StatusEvent, Webhook
 
@@ -157,12 +157,22 @@ class Records(Protocol):
     """Rows of other kinds, under the same version fence."""
 
     async def unchanged(self, record: Record) -> bool:
-        """True when there is nothing to do: the same content is stored (its revision is noted), or a newer one."""
+        """True when there is nothing to do: a newer generation has begun, or the same or newer content is stored;
+        revision and generation are noted."""
 
     async def upsert(self, record: Record, drafts: Sequence[ChunkDraft]) -> bool:
         """False: not newer than what is stored."""
 
-    async def delete(self, kind: str, source_id: str, revision: int) -> bool: ...
+    async def delete(self, deletion: RecordDeletion) -> bool:
+        """False: not newer than what is stored."""
+
+    async def seal(self, seal: Seal) -> bool:
+        """Whether the generation went live with that."""
+
+
+class RecordOutbox(Protocol):
+    async def publish(self, changes: Sequence[Record | RecordDeletion | Seal]) -> None:
+        """To the records topic: all of them, or none and Unavailable."""
 
 
 class ObjectStore(Protocol):

@@ -10,7 +10,7 @@ from kbmesh.http import HttpSettings
 from kbmesh.messaging import KafkaSettings, RetrySettings
 from kbmesh.models import bundled_model_path
 from kbmesh.postgres import PostgresSettings
-from kbmesh.rpc import ChannelSettings
+from kbmesh.rpc import ChannelSettings, GrpcSettings
 
 MIB = 1024 * 1024
 
@@ -125,6 +125,8 @@ class IngestSettings(BaseSettings):
     roles: frozenset[Role] = frozenset(Role)
     log_level: str = "info"
     http: HttpSettings = HttpSettings(port=8080)
+    grpc: GrpcSettings = GrpcSettings(port=50054)
+    """Of RecordsService, which the gateway serves."""
     auth: AuthSettings
     postgres: PostgresSettings
     kafka: KafkaSettings

@@ -8,7 +8,7 @@ from google.protobuf.message import Message as Proto
 from kbmesh.common.v1 import tier_pb2
 from kbmesh.errors import Poison
 from kbmesh.events.v1.chunks_pb2 import ChunksReady
-from kbmesh.events.v1.records_pb2 import RecordDeleted, RecordUpserted
+from kbmesh.events.v1.records_pb2 import GenerationSealed, RecordDeleted, RecordUpserted
 from kbmesh.messaging import Message, Topics, headers_for
 from kbmesh.models import bundled_model_path
 from kbmesh.postgres import Pool
@@ -141,6 +141,7 @@ async def test_a_long_record_is_cut_into_chunks(events: RecordEvents, pool: Pool
         message(RecordUpserted(kind="use_case", source_id="", revision=1, content="x")),
         message(RecordUpserted(kind="use_case", source_id="x", revision=1, content=" \x00\n")),
         message(RecordDeleted(kind="document_chunk", source_id="x", revision=1)),
+        message(GenerationSealed(kind="use_case", record_count=1)),
         message(RecordUpserted(kind="use_case", source_id="x", content="x", source_priority=99)),  # type: ignore[arg-type]
         Message(TOPICS.records, 0, 0, 0, None, b"\xff\xff", {"ce_specversion": b"1.0"}),
     ],

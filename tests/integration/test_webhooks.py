@@ -10,6 +10,7 @@ import pytest
 from kbmesh.http import HttpSettings
 from kbmesh.messaging import KafkaSettings
 from kbmesh.postgres import Pool, PostgresSettings
+from kbmesh.rpc import GrpcSettings
 from services.ingest.adapters.endpoints import HttpEndpoints
 from services.ingest.adapters.postgres import PostgresDocuments
 from services.ingest.bootstrap import bootstrap
@@ -163,6 +164,7 @@ async def test_the_service_tells_a_webhook_of_a_document_from_the_upload_to_its_
 ) -> None:
     settings = IngestSettings(
         roles=frozenset({Role.GATEWAY, Role.RELAY, Role.WEBHOOKS}),
+        grpc=GrpcSettings(port=0),
         http=HttpSettings(port=0),
         auth=AUTH,
         postgres=postgres_settings,

@@ -17,6 +17,7 @@ from kbmesh.errors import Unavailable
 from kbmesh.http import HttpSettings
 from kbmesh.messaging import KafkaSettings
 from kbmesh.postgres import Pool, PostgresSettings
+from kbmesh.rpc import GrpcSettings
 from services.ingest.adapters.postgres import PostgresDocuments
 from services.ingest.bootstrap import bootstrap
 from services.ingest.domain.models import Document
@@ -149,6 +150,7 @@ async def test_the_service_does_not_wait_for_open_streams_when_it_stops(
 ) -> None:
     settings = IngestSettings(
         roles=frozenset({Role.GATEWAY}),
+        grpc=GrpcSettings(port=0),
         http=HttpSettings(port=0, stop_grace_s=60),
         auth=AUTH,
         postgres=postgres_settings,

@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from kbmesh.common.v1 import tier_pb2 as kbmesh_dot_common_dot_v1_dot_tier__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ekbmesh/events/v1/records.proto\x12\x10kbmesh.events.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bkbmesh/common/v1/tier.proto\"\xf0\x01\n\x0eRecordUpserted\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x11\n\tsource_id\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\x03\x12\x0f\n\x07\x63ontent\x18\x04 \x01(\t\x12\r\n\x05title\x18\x05 \x01(\t\x12/\n\x0fsource_priority\x18\x06 \x01(\x0e\x32\x16.kbmesh.common.v1.Tier\x12)\n\x08metadata\x18\x07 \x01(\x0b\x32\x17.google.protobuf.Struct\x12/\n\x0bvalid_until\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"B\n\rRecordDeleted\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x11\n\tsource_id\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ekbmesh/events/v1/records.proto\x12\x10kbmesh.events.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bkbmesh/common/v1/tier.proto\"\x84\x02\n\x0eRecordUpserted\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x11\n\tsource_id\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\x03\x12\x0f\n\x07\x63ontent\x18\x04 \x01(\t\x12\r\n\x05title\x18\x05 \x01(\t\x12/\n\x0fsource_priority\x18\x06 \x01(\x0e\x32\x16.kbmesh.common.v1.Tier\x12)\n\x08metadata\x18\x07 \x01(\x0b\x32\x17.google.protobuf.Struct\x12/\n\x0bvalid_until\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ngeneration\x18\t \x01(\x03\"J\n\x10GenerationSealed\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x14\n\x0crecord_count\x18\x03 \x01(\x05\"B\n\rRecordDeleted\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x11\n\tsource_id\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,7 +35,9 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kbmesh.events.v1.records_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_RECORDUPSERTED']._serialized_start=145
-  _globals['_RECORDUPSERTED']._serialized_end=385
-  _globals['_RECORDDELETED']._serialized_start=387
-  _globals['_RECORDDELETED']._serialized_end=453
+  _globals['_RECORDUPSERTED']._serialized_end=405
+  _globals['_GENERATIONSEALED']._serialized_start=407
+  _globals['_GENERATIONSEALED']._serialized_end=481
+  _globals['_RECORDDELETED']._serialized_start=483
+  _globals['_RECORDDELETED']._serialized_end=549
 # @@protoc_insertion_point(module_scope)

@@ -21,7 +21,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class RecordUpserted(_message.Message):
-    """Topic <prefix>.records.v1, key "kind:source_id". The one topic that carries text: it is how other
+    """Topic <prefix>.records.v1, key "kind:source_id", of GenerationSealed "kind:". The one topic that carries text: it is how other
     services hand over rows of every kind but document_chunk.
     """
 
@@ -35,6 +35,7 @@ class RecordUpserted(_message.Message):
     SOURCE_PRIORITY_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     VALID_UNTIL_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     source_id: _builtins.str
     """The producer's id of this row, stable from version to version; at most 512 characters."""
@@ -46,6 +47,11 @@ class RecordUpserted(_message.Message):
     """Shown beside the passage, for instance a skill's title; at most 500 characters. Of a skill_version, its name."""
     source_priority: _tier_pb2.Tier.ValueType
     """Unspecified: the default tier of the kind."""
+    generation: _builtins.int
+    """Of a whole kind that replaces what there is of it, once GenerationSealed has said how many records that is and all of
+    them are there. Higher than every one before (say, the time at which the snapshot was taken); 0: none, the record is
+    changed by itself. A revision need not grow where the content is that of the generation before.
+    """
     @_builtins.property
     def metadata(self) -> _struct_pb2.Struct:
         """Facts that a search can filter on; no text to be searched. "run_id" and "scan_id" have filters of their own; the
@@ -67,14 +73,46 @@ class RecordUpserted(_message.Message):
         source_priority: _tier_pb2.Tier.ValueType = ...,
         metadata: _struct_pb2.Struct | None = ...,
         valid_until: _timestamp_pb2.Timestamp | None = ...,
+        generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata", "valid_until", b"valid_until"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "kind", b"kind", "metadata", b"metadata", "revision", b"revision", "source_id", b"source_id", "source_priority", b"source_priority", "title", b"title", "valid_until", b"valid_until"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "generation", b"generation", "kind", b"kind", "metadata", b"metadata", "revision", b"revision", "source_id", b"source_id", "source_priority", b"source_priority", "title", b"title", "valid_until", b"valid_until"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RecordUpserted: _TypeAlias = RecordUpserted  # noqa: Y015
+
+@_typing.final
+class GenerationSealed(_message.Message):
+    """All records of this generation were sent, before this or at the same time; order does not matter. Once they are stored
+    and embedded, search goes from what it saw of the kind to them in one step, and what is not of them is gone. The first
+    event of a higher generation calls off a lower one that is not live by then.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    RECORD_COUNT_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    generation: _builtins.int
+    record_count: _builtins.int
+    """0: the kind is emptied."""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        generation: _builtins.int = ...,
+        record_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "kind", b"kind", "record_count", b"record_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GenerationSealed: _TypeAlias = GenerationSealed  # noqa: Y015
 
 @_typing.final
 class RecordDeleted(_message.Message):

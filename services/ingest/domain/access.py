@@ -7,6 +7,7 @@ from kbmesh.auth import Principal
 from services.ingest.domain.models import OwnerType
 
 WRITING_ROLES: Final = ("editor", "admin")
+PRODUCING_ROLES: Final = frozenset({"records", "admin"})
 
 
 def may_write(principal: Principal, owner_type: OwnerType, owner_id: UUID) -> bool:
@@ -20,3 +21,8 @@ def may_write(principal: Principal, owner_type: OwnerType, owner_id: UUID) -> bo
     return owner_id in principal.teams and any(
         role in principal.roles or f"team:{owner_id}:{role}" in principal.roles for role in WRITING_ROLES
     )
+
+
+def may_publish(principal: Principal) -> bool:
+    """Whether `principal` may write records, which belong to nobody and which everybody finds."""
+    return not PRODUCING_ROLES.isdisjoint(principal.roles)

@@ -1,6 +1,7 @@
-"""What a caller notes on a document beside its file."""
+"""What a caller notes on a document beside its file, or on a record beside its content."""
 
 import json
+from collections.abc import Mapping
 from typing import Final, NoReturn
 
 from kbmesh.errors import InvalidArgument
@@ -31,13 +32,28 @@ def parse_metadata(text: str | None) -> Metadata:
         _refuse('is not JSON; it looks like {"owner": "Finance", "tags": ["2026", "audited"]}')
     if not isinstance(found, dict):
         _refuse("is a JSON object")
+    _check_entries(found)
+    return found
+
+
+def check_metadata(found: Metadata) -> None:
+    """The same limits for what did not come as JSON.
+
+    Raises:
+        InvalidArgument: `invalid_metadata`.
+    """
+    if len(json.dumps(found, ensure_ascii=False).encode(errors="surrogatepass")) > MAX_BYTES:
+        _refuse(f"is larger than {MAX_BYTES} bytes")
+    _check_entries(found)
+
+
+def _check_entries(found: Mapping[str, object]) -> None:
     if len(found) > MAX_KEYS:
         _refuse(f"has at most {MAX_KEYS} keys")
     for key, value in found.items():
         if not 1 <= len(key) <= MAX_KEY_CHARS or not _storable(key):
             _refuse(f"has keys of 1 to {MAX_KEY_CHARS} characters, none of them NUL or half of a surrogate pair")
         _check(key, value)
-    return found
 
 
 def _check(key: str, value: object) -> None:

@@ -1,4 +1,4 @@
-"""Knowledge bases, documents and records as the handlers see them."""
+"""Knowledge bases and documents as the handlers see them."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -202,22 +202,6 @@ class Removed:
     @property
     def verified(self) -> bool:
         return self.left == Left() and not self.objects_left and not self.objects_pending
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A row of any kind but document_chunk, as another service handed it over."""
-
-    kind: str
-    source_id: str
-    revision: int
-    content: str
-    title: str
-    tier: Tier
-    attributes: dict[str, object]
-    valid_until: datetime | None
-    content_sha256: bytes
-    """Over everything above but `revision`: equal means that nothing changed."""
 
 
 def chunk_id(kind: str, source_id: str, revision: int, ordinal: int) -> UUID:

@@ -1,25 +1,19 @@
 """Events off the topics, turned into calls of the handlers."""
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC
 from uuid import UUID
 
-from google.protobuf.json_format import MessageToDict
-
 from kbmesh.errors import InvalidArgument, Poison
 from kbmesh.events.v1.documents_pb2 import DocumentDeleted, DocumentUploaded
-from kbmesh.events.v1.records_pb2 import RecordDeleted, RecordUpserted
+from kbmesh.events.v1.records_pb2 import GenerationSealed, RecordDeleted, RecordUpserted
 from kbmesh.events.v1.status_pb2 import DocumentStatus, DocumentStatusChanged
-from kbmesh.messaging import Event, Message, decode, unpack
-from kbmesh.provenance import default_tier
-from kbmesh.tiers import tier_from_proto
-from services.ingest.domain.extraction import clean
-from services.ingest.domain.models import Record
+from kbmesh.messaging import Message, decode, unpack
 from services.ingest.domain.webhooks import EventStatus, StatusEvent
+from services.ingest.entrypoints.records import read_deletion, read_record, read_seal
 from services.ingest.handlers import extraction
-from services.ingest.handlers.records import delete_record, upsert_record
+from services.ingest.handlers.records import delete_record, seal_generation, upsert_record
 from services.ingest.handlers.turns import Turns
 from services.ingest.ports import Chunker, Documents, Extractor, ObjectStore, Records, Webhooks
 
@@ -69,13 +63,16 @@ class RecordEvents:
 
     async def handle(self, message: Message) -> None:
         event = decode(message.headers, message.value)
-        if event.type == RecordDeleted.DESCRIPTOR.full_name:
-            deleted = unpack(event, RecordDeleted)
-            await delete_record(
-                self.records, kind=deleted.kind, source_id=deleted.source_id, revision=deleted.revision
-            )
-            return
-        await upsert_record(self.records, self.chunker, _record(event))
+        try:
+            if event.type == RecordDeleted.DESCRIPTOR.full_name:
+                await delete_record(self.records, read_deletion(unpack(event, RecordDeleted)))
+            elif event.type == GenerationSealed.DESCRIPTOR.full_name:
+                await seal_generation(self.records, read_seal(unpack(event, GenerationSealed)))
+            else:
+                record = read_record(unpack(event, RecordUpserted))
+                await upsert_record(self.records, self.chunker, record)
+        except InvalidArgument as error:
+            raise Poison(error.detail, code=error.code) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,28 +103,6 @@ class StatusEvents:
         )
         if await self.webhooks.enqueue(told):
             self.due()
-
-
-def _record(event: Event) -> Record:
-    upserted = unpack(event, RecordUpserted)
-    try:
-        tier = tier_from_proto(upserted.source_priority) or default_tier(upserted.kind)
-    except InvalidArgument as error:
-        raise Poison(error.detail, code=error.code) from error
-    unnumbered = RecordUpserted()
-    unnumbered.CopyFrom(upserted)
-    unnumbered.ClearField("revision")
-    return Record(
-        kind=upserted.kind,
-        source_id=clean(upserted.source_id),
-        revision=upserted.revision,
-        content=clean(upserted.content),
-        title=clean(upserted.title),
-        tier=tier,
-        attributes=MessageToDict(upserted.metadata),
-        valid_until=upserted.valid_until.ToDatetime(UTC) if upserted.HasField("valid_until") else None,
-        content_sha256=hashlib.sha256(unnumbered.SerializeToString(deterministic=True)).digest(),
-    )
 
 
 def _uuid(text: str) -> UUID:

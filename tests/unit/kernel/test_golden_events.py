@@ -37,7 +37,9 @@ EVENTS: dict[str, Message] = {
         source_priority=Tier.TIER_INDUSTRY_BENCHMARK,
         metadata=METADATA,
         valid_until=Timestamp(seconds=1_800_000_000, nanos=5),
+        generation=300,
     ),
+    "GenerationSealed": records_pb2.GenerationSealed(kind="table_detail", generation=300, record_count=2),
     "RecordDeleted": records_pb2.RecordDeleted(kind="skill_chunk", source_id="kpi/rules", revision=8),
     "DocumentStatusChanged": status_pb2.DocumentStatusChanged(
         document_id=DOCUMENT,
@@ -67,8 +69,9 @@ GOLDEN = {
     "RecordUpserted": (
         "0a0b736b696c6c5f6368756e6b12096b70692f72756c6573180722074772c3b6c39f652a0552756c657330033a290a14"
         "0a08696e64757374727912081a0672657461696c0a110a04796561721209110000000000a89f4042080880a4a7da0610"
-        "05"
+        "0548ac02"
     ),
+    "GenerationSealed": "0a0c7461626c655f64657461696c10ac021802",
     "RecordDeleted": ("0a0b736b696c6c5f6368756e6b12096b70692f72756c65731808"),
     "DocumentStatusChanged": (
         "0a2430313930643461302d303030302d373030302d383030302d30303030303030303030303112243031393064346130"

@@ -50,6 +50,10 @@ _LOCK_SOURCES: Final = (
     ORDER BY id FOR SHARE
     """,
     """
+    SELECT FROM generations WHERE kind IN (SELECT kind FROM chunks WHERE id = ANY ($1::uuid[]))
+    ORDER BY kind FOR SHARE
+    """,
+    """
     SELECT FROM records r
     WHERE (r.kind, r.source_id) IN (
         SELECT kind, source_id FROM chunks WHERE id = ANY ($1::uuid[]) AND document_id IS NULL)

@@ -24,6 +24,8 @@ _SPACES: Final = "SELECT id, model, dimensions, status FROM embedding_spaces"
 
 _LOCK_DOCUMENTS: Final = "SELECT id, revision FROM documents WHERE id = ANY ($1::uuid[]) ORDER BY id FOR UPDATE"
 
+_LOCK_KINDS: Final = "SELECT FROM generations WHERE kind = ANY ($1::text[]) ORDER BY kind FOR UPDATE"
+
 _LOCK_RECORDS: Final = """
 SELECT r.kind, r.source_id, r.revision
 FROM records r JOIN unnest($1::text[], $2::text[]) AS s (kind, source_id) USING (kind, source_id)
@@ -73,16 +75,20 @@ WHERE d.id = p.id
 RETURNING d.*
 """
 
+# Of a generation that is not live yet, a record waits for all the others.
 _ADVANCE_RECORDS: Final = """
 UPDATE records r
 SET embedded_count = p.embedded,
-    live_revision  = CASE WHEN p.embedded = r.chunk_count THEN r.revision ELSE r.live_revision END,
+    live_revision  = CASE WHEN p.embedded = r.chunk_count AND NOT p.waits THEN r.revision ELSE r.live_revision END,
     updated_at     = now()
-FROM unnest($1::text[], $2::text[], $3::integer[]) AS p (kind, source_id, embedded)
+FROM (SELECT e.*, n.generation > coalesce(g.live, 0) AS waits
+      FROM unnest($1::text[], $2::text[], $3::integer[]) AS e (kind, source_id, embedded)
+      JOIN records n USING (kind, source_id) LEFT JOIN generations g USING (kind)) AS p
 WHERE (r.kind, r.source_id) = (p.kind, p.source_id)
   AND (r.embedded_count <> p.embedded
        OR (p.embedded = r.chunk_count AND r.live_revision IS DISTINCT FROM r.revision))
-RETURNING r.kind, r.source_id, r.revision, r.chunk_count, r.embedded_count
+RETURNING r.kind, r.source_id, r.revision, r.embedded_count = r.chunk_count AS complete,
+    r.live_revision IS NOT DISTINCT FROM r.revision AS live, p.waits
 """
 
 _DELETE_OLDER: Final = """
@@ -157,12 +163,15 @@ class PostgresVectorStore:
             documents = await _advance_documents(conn, embedded)
             complete = [_source(row) for row in documents if row["status"] == "ready"]
             ready = len(complete)
-            complete += await _advance_records(conn, embedded)
+            live_records, waiting_kinds = await _advance_records(conn, embedded)
+            complete += live_records
             for other in others:
                 await conn.execute(REUSE_VECTORS.format(table=other.table), *_columns(newest), reusing)
                 await conn.execute(_LEAVE_BEHIND.format(table=other.table), *_columns(newest), other.id, all_ids)
             if complete:
                 await _swap(conn, complete, [space, *others])
+            for kind in waiting_kinds:
+                await conn.execute("SELECT complete_generation($1)", kind, timeout=SWAP_TIMEOUT_S)
             for row in documents:
                 await self._announce(conn, row)
         return Stored(vectors=_rows(inserted), reused=_rows(reused), documents_ready=ready)
@@ -211,6 +220,7 @@ async def _lock_newest(conn: Connection, sources: Collection[Source]) -> list[So
     newest = [_source(row) for row in await conn.fetch(_LOCK_DOCUMENTS, documents)] if documents else []
     if records:
         kinds, ids, _ = _columns(records)
+        await conn.execute(_LOCK_KINDS, kinds)
         newest += [Source(*row.values()) for row in await conn.fetch(_LOCK_RECORDS, kinds, ids)]
     return [source for source in newest if source in sources]
 
@@ -220,18 +230,17 @@ async def _advance_documents(conn: Connection, embedded: Mapping[Source, int]) -
     return await conn.fetch(_ADVANCE_DOCUMENTS, list(counts), list(counts.values())) if counts else []
 
 
-async def _advance_records(conn: Connection, embedded: Mapping[Source, int]) -> list[Source]:
-    """Advances records; gives those that are complete now."""
+async def _advance_records(conn: Connection, embedded: Mapping[Source, int]) -> tuple[list[Source], list[str]]:
+    """Advances records; gives those that are complete and live now, and the kinds whose next generation may have
+    become complete."""
     counts = {source: n for source, n in embedded.items() if source.kind != DOCUMENT_CHUNK}
     if not counts:
-        return []
+        return [], []
     kinds, ids, _ = _columns(counts)
     rows = await conn.fetch(_ADVANCE_RECORDS, kinds, ids, list(counts.values()))
-    return [
-        Source(row["kind"], row["source_id"], row["revision"])
-        for row in rows
-        if row["embedded_count"] == row["chunk_count"]
-    ]
+    complete = [row for row in rows if row["complete"]]
+    live = [Source(row["kind"], row["source_id"], row["revision"]) for row in complete if row["live"]]
+    return live, sorted({row["kind"] for row in complete if row["waits"]})
 
 
 def _rows(command_tag: str) -> int:
