@@ -11,6 +11,8 @@ from kbmesh.postgres import Pool, connection, open_pool
 from kbmesh.rpc import GrpcServer, open_channel, serve
 from services.search.adapters.embedding import GrpcQueryEmbedder
 from services.search.adapters.postgres import SERVER_SETTINGS, PostgresPassages
+from services.search.adapters.records import PostgresRecords
+from services.search.adapters.skills import GrpcSkills
 from services.search.entrypoints.grpc import SERVICE, SearchServicer, register
 from services.search.settings import SearchSettings
 
@@ -36,6 +38,8 @@ async def bootstrap(settings: SearchSettings) -> AsyncIterator[GrpcServer]:
         servicer = SearchServicer(
             PostgresPassages(pool),
             GrpcQueryEmbedder(channel, timeout_s=settings.embedding.timeout_s),
+            records=PostgresRecords(pool),
+            skills=await _open_skills(settings, stack),
             max_deadline_s=settings.grpc.max_deadline_s,
         )
         server = await stack.enter_async_context(
@@ -43,6 +47,13 @@ async def bootstrap(settings: SearchSettings) -> AsyncIterator[GrpcServer]:
         )
         await stack.enter_async_context(_watched(pool, server))
         yield server
+
+
+async def _open_skills(settings: SearchSettings, stack: AsyncExitStack) -> GrpcSkills | None:
+    if settings.skills is None:
+        return None
+    channel = await stack.enter_async_context(open_channel(settings.skills))
+    return GrpcSkills(channel, timeout_s=settings.skills.timeout_s)
 
 
 @asynccontextmanager

@@ -19,4 +19,6 @@ class SearchSettings(BaseSettings):
     auth: AuthSettings
     grpc: GrpcSettings = GrpcSettings(port=50051)
     embedding: ChannelSettings = ChannelSettings(target="127.0.0.1:50052")
+    skills: ChannelSettings | None = None
+    """The skills service; without it assembled contexts have no skills, and say so."""
     log_level: str = "info"

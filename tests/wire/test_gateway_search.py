@@ -18,7 +18,7 @@ from kbmesh.auth import Authenticator
 from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool, PostgresSettings
 from kbmesh.rpc import ChannelSettings, GrpcSettings, open_channel, serve
-from kbmesh.search.v1 import context_pb2, search_pb2, search_pb2_grpc
+from kbmesh.search.v1 import assemble_pb2, context_pb2, search_pb2, search_pb2_grpc
 from services.ingest.adapters.search import GrpcSearch
 from tests.support.gateway import client_of, make_gateway
 from tests.support.search import Corpus, Text
@@ -62,6 +62,9 @@ class FailingSearch(search_pb2_grpc.SearchServiceServicer):
         raise self.failure
 
     async def RetrieveContext(self, request: Any, context: Any) -> context_pb2.RetrieveContextResponse:
+        raise self.failure
+
+    async def AssembleContext(self, request: Any, context: Any) -> assemble_pb2.AssembleContextResponse:
         raise self.failure
 
 

@@ -25,32 +25,33 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from kbmesh.common.v1 import tier_pb2 as kbmesh_dot_common_dot_v1_dot_tier__pb2
+from kbmesh.search.v1 import assemble_pb2 as kbmesh_dot_search_dot_v1_dot_assemble__pb2
 from kbmesh.search.v1 import context_pb2 as kbmesh_dot_search_dot_v1_dot_context__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dkbmesh/search/v1/search.proto\x12\x10kbmesh.search.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bkbmesh/common/v1/tier.proto\x1a\x1ekbmesh/search/v1/context.proto\"\xd8\x01\n\x0fKbSearchRequest\x12\r\n\x05query\x18\x01 \x01(\t\x12\x0e\n\x06kb_ids\x18\x02 \x03(\t\x12\x12\n\x05limit\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12$\n\x04mode\x18\x04 \x01(\x0e\x32\x16.kbmesh.search.v1.Mode\x12*\n\x07\x66ilters\x18\x05 \x01(\x0b\x32\x19.kbmesh.search.v1.Filters\x12\x11\n\tmin_score\x18\x06 \x01(\x01\x12\x0f\n\x07\x65xplain\x18\x07 \x01(\x08\x12\x12\n\nchannel_id\x18\x08 \x01(\tB\x08\n\x06_limit\"\xd9\x01\n\x07\x46ilters\x12\x10\n\x08\x63\x61tegory\x18\x01 \x01(\t\x12\x14\n\x0c\x64ocument_ids\x18\x02 \x03(\t\x12\x14\n\x0c\x63ontent_type\x18\x03 \x01(\t\x12)\n\x08metadata\x18\x04 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x31\n\rcreated_after\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0e\x63reated_before\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"j\n\x10KbSearchResponse\x12+\n\x08passages\x18\x01 \x03(\x0b\x32\x19.kbmesh.search.v1.Passage\x12\x10\n\x08\x64\x65graded\x18\x02 \x01(\x08\x12\x17\n\x0f\x64\x65graded_reason\x18\x03 \x01(\t\"\xb3\x02\n\x07Passage\x12\x10\n\x08\x63hunk_id\x18\x01 \x01(\t\x12\x13\n\x0b\x64ocument_id\x18\x02 \x01(\t\x12\r\n\x05kb_id\x18\x03 \x01(\t\x12\x10\n\x08\x66ilename\x18\x04 \x01(\t\x12\x10\n\x08\x63\x61tegory\x18\x05 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x06 \x01(\t\x12\r\n\x05label\x18\x07 \x01(\t\x12$\n\x04tier\x18\x08 \x01(\x0e\x32\x16.kbmesh.common.v1.Tier\x12,\n\x08\x63itation\x18\t \x01(\x0b\x32\x1a.kbmesh.search.v1.Citation\x12&\n\x05score\x18\n \x01(\x0b\x32\x17.kbmesh.search.v1.Score\x12\x32\n\x0b\x65xplanation\x18\x0b \x01(\x0b\x32\x1d.kbmesh.search.v1.Explanation\"v\n\x08\x43itation\x12\x11\n\x04page\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x10\n\x08headings\x18\x02 \x03(\t\x12\x12\n\nchar_start\x18\x03 \x01(\x05\x12\x10\n\x08\x63har_end\x18\x04 \x01(\x05\x12\x16\n\x0e\x63ontent_sha256\x18\x05 \x01(\tB\x07\n\x05_page\"\xb7\x01\n\x05Score\x12\r\n\x05value\x18\x01 \x01(\x01\x12\x11\n\trelevance\x18\x02 \x01(\x01\x12\x13\n\x0btier_weight\x18\x03 \x01(\x01\x12\x11\n\tfreshness\x18\x04 \x01(\x01\x12\x18\n\x0bvector_rank\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x19\n\x0ckeyword_rank\x18\x06 \x01(\x05H\x01\x88\x01\x01\x12\x0e\n\x06reason\x18\x07 \x01(\tB\x0e\n\x0c_vector_rankB\x0f\n\r_keyword_rank\"\x89\x01\n\x0b\x45xplanation\x12\x0c\n\x04rank\x18\x01 \x01(\x05\x12\x1e\n\x11vector_similarity\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x1f\n\x12keyword_similarity\x18\x03 \x01(\x01H\x01\x88\x01\x01\x42\x14\n\x12_vector_similarityB\x15\n\x13_keyword_similarity*P\n\x04Mode\x12\x14\n\x10MODE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bMODE_HYBRID\x10\x01\x12\x0f\n\x0bMODE_VECTOR\x10\x02\x12\x10\n\x0cMODE_KEYWORD\x10\x03\x32\xca\x01\n\rSearchService\x12Q\n\x08KbSearch\x12!.kbmesh.search.v1.KbSearchRequest\x1a\".kbmesh.search.v1.KbSearchResponse\x12\x66\n\x0fRetrieveContext\x12(.kbmesh.search.v1.RetrieveContextRequest\x1a).kbmesh.search.v1.RetrieveContextResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dkbmesh/search/v1/search.proto\x12\x10kbmesh.search.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bkbmesh/common/v1/tier.proto\x1a\x1fkbmesh/search/v1/assemble.proto\x1a\x1ekbmesh/search/v1/context.proto\"\xd8\x01\n\x0fKbSearchRequest\x12\r\n\x05query\x18\x01 \x01(\t\x12\x0e\n\x06kb_ids\x18\x02 \x03(\t\x12\x12\n\x05limit\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12$\n\x04mode\x18\x04 \x01(\x0e\x32\x16.kbmesh.search.v1.Mode\x12*\n\x07\x66ilters\x18\x05 \x01(\x0b\x32\x19.kbmesh.search.v1.Filters\x12\x11\n\tmin_score\x18\x06 \x01(\x01\x12\x0f\n\x07\x65xplain\x18\x07 \x01(\x08\x12\x12\n\nchannel_id\x18\x08 \x01(\tB\x08\n\x06_limit\"\xd9\x01\n\x07\x46ilters\x12\x10\n\x08\x63\x61tegory\x18\x01 \x01(\t\x12\x14\n\x0c\x64ocument_ids\x18\x02 \x03(\t\x12\x14\n\x0c\x63ontent_type\x18\x03 \x01(\t\x12)\n\x08metadata\x18\x04 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x31\n\rcreated_after\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0e\x63reated_before\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"j\n\x10KbSearchResponse\x12+\n\x08passages\x18\x01 \x03(\x0b\x32\x19.kbmesh.search.v1.Passage\x12\x10\n\x08\x64\x65graded\x18\x02 \x01(\x08\x12\x17\n\x0f\x64\x65graded_reason\x18\x03 \x01(\t\"\xb3\x02\n\x07Passage\x12\x10\n\x08\x63hunk_id\x18\x01 \x01(\t\x12\x13\n\x0b\x64ocument_id\x18\x02 \x01(\t\x12\r\n\x05kb_id\x18\x03 \x01(\t\x12\x10\n\x08\x66ilename\x18\x04 \x01(\t\x12\x10\n\x08\x63\x61tegory\x18\x05 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x06 \x01(\t\x12\r\n\x05label\x18\x07 \x01(\t\x12$\n\x04tier\x18\x08 \x01(\x0e\x32\x16.kbmesh.common.v1.Tier\x12,\n\x08\x63itation\x18\t \x01(\x0b\x32\x1a.kbmesh.search.v1.Citation\x12&\n\x05score\x18\n \x01(\x0b\x32\x17.kbmesh.search.v1.Score\x12\x32\n\x0b\x65xplanation\x18\x0b \x01(\x0b\x32\x1d.kbmesh.search.v1.Explanation\"v\n\x08\x43itation\x12\x11\n\x04page\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x10\n\x08headings\x18\x02 \x03(\t\x12\x12\n\nchar_start\x18\x03 \x01(\x05\x12\x10\n\x08\x63har_end\x18\x04 \x01(\x05\x12\x16\n\x0e\x63ontent_sha256\x18\x05 \x01(\tB\x07\n\x05_page\"\xb7\x01\n\x05Score\x12\r\n\x05value\x18\x01 \x01(\x01\x12\x11\n\trelevance\x18\x02 \x01(\x01\x12\x13\n\x0btier_weight\x18\x03 \x01(\x01\x12\x11\n\tfreshness\x18\x04 \x01(\x01\x12\x18\n\x0bvector_rank\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x19\n\x0ckeyword_rank\x18\x06 \x01(\x05H\x01\x88\x01\x01\x12\x0e\n\x06reason\x18\x07 \x01(\tB\x0e\n\x0c_vector_rankB\x0f\n\r_keyword_rank\"\x89\x01\n\x0b\x45xplanation\x12\x0c\n\x04rank\x18\x01 \x01(\x05\x12\x1e\n\x11vector_similarity\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x1f\n\x12keyword_similarity\x18\x03 \x01(\x01H\x01\x88\x01\x01\x42\x14\n\x12_vector_similarityB\x15\n\x13_keyword_similarity*P\n\x04Mode\x12\x14\n\x10MODE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bMODE_HYBRID\x10\x01\x12\x0f\n\x0bMODE_VECTOR\x10\x02\x12\x10\n\x0cMODE_KEYWORD\x10\x03\x32\xb2\x02\n\rSearchService\x12Q\n\x08KbSearch\x12!.kbmesh.search.v1.KbSearchRequest\x1a\".kbmesh.search.v1.KbSearchResponse\x12\x66\n\x0fRetrieveContext\x12(.kbmesh.search.v1.RetrieveContextRequest\x1a).kbmesh.search.v1.RetrieveContextResponse\x12\x66\n\x0f\x41ssembleContext\x12(.kbmesh.search.v1.AssembleContextRequest\x1a).kbmesh.search.v1.AssembleContextResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kbmesh.search.v1.search_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MODE']._serialized_start=1478
-  _globals['_MODE']._serialized_end=1558
-  _globals['_KBSEARCHREQUEST']._serialized_start=176
-  _globals['_KBSEARCHREQUEST']._serialized_end=392
-  _globals['_FILTERS']._serialized_start=395
-  _globals['_FILTERS']._serialized_end=612
-  _globals['_KBSEARCHRESPONSE']._serialized_start=614
-  _globals['_KBSEARCHRESPONSE']._serialized_end=720
-  _globals['_PASSAGE']._serialized_start=723
-  _globals['_PASSAGE']._serialized_end=1030
-  _globals['_CITATION']._serialized_start=1032
-  _globals['_CITATION']._serialized_end=1150
-  _globals['_SCORE']._serialized_start=1153
-  _globals['_SCORE']._serialized_end=1336
-  _globals['_EXPLANATION']._serialized_start=1339
-  _globals['_EXPLANATION']._serialized_end=1476
-  _globals['_SEARCHSERVICE']._serialized_start=1561
-  _globals['_SEARCHSERVICE']._serialized_end=1763
+  _globals['_MODE']._serialized_start=1511
+  _globals['_MODE']._serialized_end=1591
+  _globals['_KBSEARCHREQUEST']._serialized_start=209
+  _globals['_KBSEARCHREQUEST']._serialized_end=425
+  _globals['_FILTERS']._serialized_start=428
+  _globals['_FILTERS']._serialized_end=645
+  _globals['_KBSEARCHRESPONSE']._serialized_start=647
+  _globals['_KBSEARCHRESPONSE']._serialized_end=753
+  _globals['_PASSAGE']._serialized_start=756
+  _globals['_PASSAGE']._serialized_end=1063
+  _globals['_CITATION']._serialized_start=1065
+  _globals['_CITATION']._serialized_end=1183
+  _globals['_SCORE']._serialized_start=1186
+  _globals['_SCORE']._serialized_end=1369
+  _globals['_EXPLANATION']._serialized_start=1372
+  _globals['_EXPLANATION']._serialized_end=1509
+  _globals['_SEARCHSERVICE']._serialized_start=1594
+  _globals['_SEARCHSERVICE']._serialized_end=1900
 # @@protoc_insertion_point(module_scope)
