@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from kbmesh.auth import Principal
@@ -208,6 +208,12 @@ class EmbeddingProvider(Protocol):
 class Search(Protocol):
     async def kb_search(self, authorization: str | None, question: Question) -> SearchAnswer:
         """In the name of whom `authorization` proves. Raises the errors of the search service; Unavailable."""
+
+    async def retrieve_context(self, authorization: str | None, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        """RetrieveContext, request and response as JSON has them, with every field. Otherwise as `kb_search`."""
+
+    async def assemble_context(self, authorization: str | None, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        """AssembleContext, likewise."""
 
 
 class Extractor(Protocol):
