@@ -1,4 +1,5 @@
 from datetime import UTC, datetime
+from typing import Final
 
 from kbmesh.rpc import current_principal
 from kbmesh.search.v1 import assemble_pb2 as pb
@@ -9,18 +10,18 @@ from services.search.domain.receipt import Assembly, ScopeReport, StrategyStatus
 from services.search.domain.retrieval import Visibility
 from services.search.ports import ContextStore, QueryEmbedder, RecordSource, SkillSource
 
-_STRATEGIES = {
+_STRATEGIES: Final = {
     Strategy.DIRECT: pb.STRATEGY_DIRECT,
     Strategy.SKILLS: pb.STRATEGY_SKILLS,
     Strategy.RETRIEVAL: pb.STRATEGY_RETRIEVAL,
 }
-_OUTCOMES = {
+_OUTCOMES: Final = {
     Outcome.INCLUDED: pb.OUTCOME_INCLUDED,
     Outcome.SHORTENED: pb.OUTCOME_SHORTENED,
     Outcome.DUPLICATE: pb.OUTCOME_DUPLICATE,
     Outcome.OVER_BUDGET: pb.OUTCOME_OVER_BUDGET,
 }
-_STATUSES = {
+_STATUSES: Final = {
     StrategyStatus.OK: pb.STRATEGY_STATUS_OK,
     StrategyStatus.DEGRADED: pb.STRATEGY_STATUS_DEGRADED,
     StrategyStatus.FAILED: pb.STRATEGY_STATUS_FAILED,
