@@ -40,7 +40,7 @@ eval: setup ## Measure how well search finds, also on collections under KBMESH_E
 
 .PHONY: test
 test: setup ## Run the tests; they start the database and the broker they need
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist worksteal
 
 .PHONY: lint
 lint: setup ## Formatter, linter, types, import rules, contracts

@@ -223,7 +223,11 @@ def _services(directory: DataDirectory, options: StackOptions, addresses: StackA
             "EMBEDDING__TARGET": addresses.embedder,
             "SKILLS__TARGET": addresses.skills,
         },
-        "skills": {"GRPC__HOST": LOOPBACK, "GRPC__PORT": str(options.skills_port)},
+        "skills": {
+            "GRPC__HOST": LOOPBACK,
+            "GRPC__PORT": str(options.skills_port),
+            "EMBEDDING__TARGET": addresses.embedder,
+        },
     }
     probes = {
         "embedder": grpc_probe(addresses.embedder),

@@ -29,6 +29,7 @@ from kbmesh.rpc.status import to_error
 from kbmesh.search.v1 import search_pb2
 from kbmesh.search.v1.search_pb2_grpc import SearchServiceStub
 from kbmesh.tiers import tier_from_proto
+from kbmesh.tools.request import to_request
 
 log = structlog.get_logger(__name__)
 
@@ -109,9 +110,7 @@ async def _kb_search(
         problems = [(".".join(map(str, one["loc"])), one["msg"]) for one in error.errors()[:_MAX_PROBLEMS]]
         detail = "; ".join(f"{field[:80]}: {problem}" for field, problem in problems)
         raise InvalidArgument(detail, code="invalid_request") from None
-    request = search_pb2.KbSearchRequest(
-        query=asked.query, kb_ids=[str(kb_id) for kb_id in asked.kb_ids], limit=asked.limit
-    )
+    request = to_request(asked)
     try:
         response = await SearchServiceStub(channel).KbSearch(
             request, timeout=timeout_s, metadata=metadata_for(authorization)

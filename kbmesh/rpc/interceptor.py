@@ -1,5 +1,6 @@
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -39,8 +40,19 @@ def metadata_for(authorization: str | None) -> tuple[tuple[str, str], ...]:
     return identity + tuple(tracing.inject().items())
 
 
+def failure_of(error: Exception, method: str) -> KbmeshError:
+    """What the caller of `method` is told of `error`; what nobody foresaw goes into the log instead."""
+    if isinstance(error, KbmeshError):
+        return error
+    if isinstance(error, TimeoutError):
+        return DeadlineExceeded("the call took longer than its deadline")
+    log.exception("call_failed", method=method, error=type(error).__name__)
+    return KbmeshError("internal error; the log has the details")
+
+
 class CallInterceptor(grpc.aio.ServerInterceptor):
-    """Around every unary call: identity, deadline, trace, and typed errors turned into statuses."""
+    """Around every unary call, and every stream in both directions: identity, deadline, trace, and typed errors
+    turned into statuses. A stream has no deadline but its caller's, and is not read when its token has expired."""
 
     def __init__(self, authenticator: Authenticator, max_deadline_s: float) -> None:
         self._authenticator = authenticator
@@ -63,24 +75,40 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             try:
                 with tracing.serving(metadata, method):
                     async with asyncio.timeout(self._limit(context)):
-                        authorization = metadata.get("authorization")
-                        _principal.set(await self._authenticator.authenticate(authorization))
-                        _authorization.set(authorization)
+                        await self._identify(metadata)
                         return await handler.unary_unary(_parsed(handler, raw), context)
-            except KbmeshError as error:
-                failure = error
-            except TimeoutError:
-                failure = DeadlineExceeded("the call took longer than its deadline")
             except Exception as error:
-                log.exception("call_failed", method=method, error=type(error).__name__)
-                failure = KbmeshError("internal error; the log has the details")
-            return await context.abort_with_status(to_status(failure))
+                return await context.abort_with_status(to_status(failure_of(error, method)))
 
+        async def stream(raws: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> None:
+            async def requests() -> AsyncIterator[Any]:
+                async for raw in raws:
+                    await self._identify(metadata)
+                    yield _parsed(handler, raw)
+
+            try:
+                with tracing.serving(metadata, method):
+                    async with asyncio.timeout(context.time_remaining()):
+                        await self._identify(metadata)
+                        async with aclosing(handler.stream_stream(requests(), context)) as responses:
+                            async for response in responses:
+                                await context.write(response)
+            except Exception as error:
+                await context.abort_with_status(to_status(failure_of(error, method)))
+
+        # Where grpc parses the request, a failure is an unknown error with a traceback.
+        if handler.request_streaming and handler.response_streaming:
+            return grpc.stream_stream_rpc_method_handler(
+                stream, request_deserializer=None, response_serializer=handler.response_serializer
+            )
         return grpc.unary_unary_rpc_method_handler(
-            call,
-            request_deserializer=None,  # where grpc does it, a failure is an unknown error with a traceback
-            response_serializer=handler.response_serializer,
+            call, request_deserializer=None, response_serializer=handler.response_serializer
         )
+
+    async def _identify(self, metadata: Mapping[str, str]) -> None:
+        authorization = metadata.get("authorization")
+        _principal.set(await self._authenticator.authenticate(authorization))
+        _authorization.set(authorization)
 
     def _limit(self, context: grpc.aio.ServicerContext[Any, Any]) -> float:
         remaining = context.time_remaining()

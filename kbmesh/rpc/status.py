@@ -42,12 +42,22 @@ _KINDS: Final[dict[grpc.StatusCode, type[errors.KbmeshError]]] = {
 def to_status(error: errors.KbmeshError) -> grpc.Status:
     """The status to abort a call with."""
     detail = any_pb2.Any()
-    detail.Pack(error_details_pb2.ErrorInfo(reason=error.code.upper(), domain=DOMAIN))
-    code = _CODES.get(type(error), code_pb2.INTERNAL)
+    detail.Pack(error_details_pb2.ErrorInfo(reason=reason_for(error), domain=DOMAIN))
     status: grpc.Status = rpc_status.to_status(
-        status_pb2.Status(code=code, message=error.detail, details=[detail])
+        status_pb2.Status(code=code_for(error), message=error.detail, details=[detail])
     )
     return status
+
+
+def code_for(error: errors.KbmeshError) -> int:
+    """A google.rpc.Code."""
+    code: int = _CODES.get(type(error), code_pb2.INTERNAL)
+    return code
+
+
+def reason_for(error: errors.KbmeshError) -> str:
+    """The code of the error, as an ErrorInfo has it."""
+    return error.code.upper()
 
 
 def reason(error: grpc.Call | grpc.aio.AioRpcError) -> str | None:

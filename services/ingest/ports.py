@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from kbmesh.auth import Principal
+from kbmesh.tools import KbSearchArguments
 from services.ingest.domain.content_type import ContentType
 from services.ingest.domain.extraction import ChunkDraft
 from services.ingest.domain.headers import Origin
@@ -24,7 +25,7 @@ from services.ingest.domain.models import (
     Revision,
     StoredUpload,
 )
-from services.ingest.domain.search import Question, SearchAnswer
+from services.ingest.domain.search import SearchAnswer
 from services.ingest.domain.webhooks import Delivery, Due, EventStatus, StatusEvent, Webhook
 
 
@@ -206,7 +207,9 @@ class EmbeddingProvider(Protocol):
 
 
 class Search(Protocol):
-    async def kb_search(self, authorization: str | None, question: Question) -> SearchAnswer:
+    async def kb_search(
+        self, authorization: str | None, asked: KbSearchArguments, *, explain: bool
+    ) -> SearchAnswer:
         """In the name of whom `authorization` proves. Raises the errors of the search service; Unavailable."""
 
     async def retrieve_context(self, authorization: str | None, question: Mapping[str, Any]) -> Mapping[str, Any]:

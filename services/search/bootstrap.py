@@ -4,16 +4,19 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Final
 
+import grpc
 import structlog
 
 from kbmesh.errors import Unavailable
 from kbmesh.postgres import Pool, connection, open_pool
 from kbmesh.rpc import GrpcServer, open_channel, serve
+from services.search.adapters.cache import CachedQueryEmbedder
 from services.search.adapters.embedding import GrpcQueryEmbedder
 from services.search.adapters.postgres import SERVER_SETTINGS, PostgresPassages
 from services.search.adapters.records import PostgresRecords
 from services.search.adapters.skills import GrpcSkills
 from services.search.entrypoints.grpc import SERVICE, SearchServicer, register
+from services.search.ports import QueryEmbedder
 from services.search.settings import SearchSettings
 
 log = structlog.get_logger(__name__)
@@ -32,12 +35,12 @@ async def bootstrap(settings: SearchSettings) -> AsyncIterator[GrpcServer]:
     """
     async with AsyncExitStack() as stack:
         pool = await stack.enter_async_context(
-            open_pool(settings.postgres, vectors=True, server_settings=SERVER_SETTINGS)
+            open_pool(settings.postgres, vectors=True, server_settings=_server_settings(settings))
         )
         channel = await stack.enter_async_context(open_channel(settings.embedding))
         servicer = SearchServicer(
             PostgresPassages(pool),
-            GrpcQueryEmbedder(channel, timeout_s=settings.embedding.timeout_s),
+            _embedder(channel, settings),
             records=PostgresRecords(pool),
             skills=await _open_skills(settings, stack),
             max_deadline_s=settings.grpc.max_deadline_s,
@@ -54,6 +57,19 @@ async def _open_skills(settings: SearchSettings, stack: AsyncExitStack) -> GrpcS
         return None
     channel = await stack.enter_async_context(open_channel(settings.skills))
     return GrpcSkills(channel, timeout_s=settings.skills.timeout_s)
+
+
+def _server_settings(settings: SearchSettings) -> dict[str, str]:
+    """A call that is over has its statements cancelled; the limit is for when that does not reach the database."""
+    return {**SERVER_SETTINGS, "statement_timeout": f"{settings.grpc.max_deadline_s * 1000:.0f}"}
+
+
+def _embedder(channel: grpc.aio.Channel, settings: SearchSettings) -> QueryEmbedder:
+    timeout_s = settings.embedding.timeout_s
+    embedder = GrpcQueryEmbedder(channel, timeout_s=timeout_s)
+    if not settings.query_cache_entries:
+        return embedder
+    return CachedQueryEmbedder(embedder, entries=settings.query_cache_entries, timeout_s=timeout_s)
 
 
 @asynccontextmanager

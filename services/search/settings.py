@@ -1,3 +1,4 @@
+from pydantic import NonNegativeInt
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from kbmesh.auth import AuthSettings
@@ -21,4 +22,6 @@ class SearchSettings(BaseSettings):
     embedding: ChannelSettings = ChannelSettings(target="127.0.0.1:50052")
     skills: ChannelSettings | None = None
     """The skills service; without it assembled contexts have no skills, and say so."""
+    query_cache_entries: NonNegativeInt = 1_000
+    """Vectors of questions to remember, 12 kB each at 384 values; 0: none."""
     log_level: str = "info"

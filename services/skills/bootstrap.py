@@ -7,8 +7,9 @@ import structlog
 
 from kbmesh.messaging import Topics
 from kbmesh.postgres import open_pool
-from kbmesh.rpc import GrpcServer, serve
+from kbmesh.rpc import GrpcServer, open_channel, serve
 from services.skills import content, handlers
+from services.skills.adapters.embedding import GrpcEmbedder
 from services.skills.adapters.outbox import PostgresRecordOutbox
 from services.skills.domain.registry import CURATED
 from services.skills.entrypoints import grpc
@@ -28,7 +29,15 @@ async def bootstrap(settings: SkillsSettings) -> AsyncIterator[GrpcServer]:
     async with AsyncExitStack() as stack:
         pool = await stack.enter_async_context(open_pool(settings.postgres))
         outbox = PostgresRecordOutbox(pool, Topics(settings.topic_prefix).records)
-        register = partial(grpc.register, catalog=CURATED)
+        nearness = None
+        if settings.embedding is not None:
+            channel = await stack.enter_async_context(open_channel(settings.embedding))
+            nearness = handlers.Nearness(
+                CURATED.chunks(), GrpcEmbedder(channel), timeout_s=settings.embedding.timeout_s
+            )
+            stack.push_async_callback(nearness.close)
+        servicer = grpc.SkillsServicer(CURATED, nearness, max_deadline_s=settings.grpc.max_deadline_s)
+        register = partial(grpc.register, servicer=servicer)
         server = await stack.enter_async_context(serve(settings.grpc, settings.auth, register, [grpc.SERVICE]))
         revision = time.time_ns() // 1_000_000
         published = await handlers.publish_skills(catalog=CURATED, outbox=outbox, revision=revision)

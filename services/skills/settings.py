@@ -2,7 +2,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from kbmesh.auth import AuthSettings
 from kbmesh.postgres import PostgresSettings
-from kbmesh.rpc import GrpcSettings
+from kbmesh.rpc import ChannelSettings, GrpcSettings
 
 
 class SkillsSettings(BaseSettings):
@@ -18,6 +18,8 @@ class SkillsSettings(BaseSettings):
     postgres: PostgresSettings
     auth: AuthSettings
     grpc: GrpcSettings = GrpcSettings(port=50053)
+    embedding: ChannelSettings | None = None
+    """Without one, questions have no say in which chunks come first."""
     log_level: str = "info"
 
     topic_prefix: str = "kbmesh"

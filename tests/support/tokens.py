@@ -6,7 +6,7 @@ import hmac
 import json
 import time
 from typing import Any
-from uuid import uuid4
+from uuid import UUID
 
 import jwt
 import pytest
@@ -15,7 +15,7 @@ from kbmesh.auth import Authenticator
 from kbmesh.errors import Unauthenticated
 
 SECRET = "a secret of thirty-two bytes or more"
-SUB, TEAM = uuid4(), uuid4()
+SUB, TEAM = UUID("5b0e3b5a-7a3e-4d58-9f0b-1d6e0f3c9a11"), UUID("c5ed0e7d-50a1-4878-bcb0-2ca59aa1c926")
 
 
 def claims(**changes: Any) -> dict[str, Any]:

@@ -67,6 +67,9 @@ class FailingSearch(search_pb2_grpc.SearchServiceServicer):
     async def AssembleContext(self, request: Any, context: Any) -> assemble_pb2.AssembleContextResponse:
         raise self.failure
 
+    def StreamSearch(self, request_iterator: Any, context: Any) -> Any:
+        raise self.failure
+
 
 async def test_a_search_answers_with_provenance_and_place(http: httpx.AsyncClient, corpus: Corpus) -> None:
     kb = await corpus.add_base(ANN)

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from kbmesh.provenance import Tier
 from kbmesh.rpc import ChannelSettings, GrpcSettings
 from kbmesh.rpc import serve as serve_grpc
 from kbmesh.search.v1 import assemble_pb2, context_pb2, search_pb2, search_pb2_grpc
+from kbmesh.tools import KbSearchArguments
 from tests.support.search import Corpus, Text
 from tests.support.search_service import ANN, AUTH, NOWHERE, EmbeddingStub, running_search, token
 
@@ -97,7 +99,7 @@ async def test_a_program_gets_the_tool_over_stdio_in_the_name_of_its_token(
             [tool] = (await client.list_tools()).tools
             found = await client.call_tool("kb_search", {"query": "what is our churn?", "limit": 3})
 
-    assert (tool.name, set(tool.input_schema["properties"])) == ("kb_search", {"query", "kb_ids", "limit"})
+    assert (tool.name, tool.input_schema) == ("kb_search", KbSearchArguments.model_json_schema())
     assert tool.annotations is not None
     assert tool.annotations.read_only_hint
     [passage] = found.structured_content["passages"]
@@ -107,6 +109,32 @@ async def test_a_program_gets_the_tool_over_stdio_in_the_name_of_its_token(
     assert passage["score"] == pytest.approx(0.7)
     assert found.structured_content["degraded"] is False
     assert "1. [UPLOADED DOCUMENT: ann.pdf], IndustryBenchmark, page 4, score 0.70" in text_of(found)
+
+
+async def test_everything_that_search_takes_can_be_asked_for(search: ChannelSettings, corpus: Corpus) -> None:
+    kb_id, document_id = await corpus.add_base(ANN), uuid4()
+    await corpus.add_document(
+        kb_id,
+        Text("Churn of 2026"),
+        document_id=document_id,
+        filename="plan.pdf",
+        category="strategy",
+        metadata={"owner": "Finance", "year": 2026},
+        created_at=datetime(2026, 1, 1, tzinfo=UTC),
+    )
+    await corpus.add_document(kb_id, Text("Loss", (0.6, 0.8, 0, 0)), filename="loss.txt")
+    await corpus.add_channel(ANN, "slack:1", kb_id)
+    async with Client(create_server(search, lambda _: authorization(ANN))) as client:
+        assert await files_of(client, channel_id="slack:1") == ["plan.pdf", "loss.txt"]
+        assert await files_of(client, channel_id="slack:1", min_score=0.9) == ["plan.pdf"]
+        assert await files_of(client, channel_id="slack:1", mode="keyword") == ["plan.pdf"]
+        for filters in (
+            {"category": "strategy"},
+            {"document_ids": [str(document_id)]},
+            {"metadata": {"owner": "Finance", "year": {"gte": 2025}}},
+            {"created_before": "2026-01-01T01:00:01+01:00"},
+        ):
+            assert await files_of(client, filters=filters) == ["plan.pdf"], filters
 
 
 async def test_each_caller_over_http_finds_what_its_own_token_shows(search: ChannelSettings) -> None:
@@ -157,6 +185,13 @@ async def test_what_cannot_be_asked_is_told_to_the_model(search: ChannelSettings
             ({"query": " \t"}, "empty_query: "),
             ({"query": "x" * 4_001}, "invalid_request: query: "),
             ({"query": "x", "limit": 51}, "invalid_request: limit: "),
+            ({"query": "x", "mode": "psychic"}, "invalid_request: mode: "),
+            (
+                {"query": "x", "filters": {"metadata": {"a": {"$where": "1"}}}},
+                "invalid_request: filters.metadata.a",
+            ),
+            ({"query": "x", "filters": {"metadata": {"a" * 101: 1}}}, "invalid_filter: "),
+            ({"query": "x", "channel_id": "slack:9"}, "channel_not_found: "),
             ({"query": "x", "kb_ids": ["nobody"] * 90}, "invalid_request: kb_ids.0: "),
             ({"query": "x", "surprise" * 1_000: 1}, "invalid_request: surprise"),
         ):
@@ -193,6 +228,9 @@ class SilentSearch(search_pb2_grpc.SearchServiceServicer):
         raise NotImplementedError
 
     async def AssembleContext(self, request: Any, context: Any) -> assemble_pb2.AssembleContextResponse:
+        raise NotImplementedError
+
+    def StreamSearch(self, request_iterator: Any, context: Any) -> Any:
         raise NotImplementedError
 
 

@@ -103,6 +103,16 @@ async def test_a_passage_comes_with_its_provenance(
     assert [request.input_type for request in embedding.requests] == [embedding_pb2.INPUT_TYPE_QUERY]
 
 
+@pytest.mark.parametrize(("entries", "calls"), [(1_000, 1), (0, 2)])
+async def test_a_question_is_encoded_again_only_where_nothing_is_remembered(
+    search: Search, corpus: Corpus, embedding: EmbeddingStub, entries: int, calls: int
+) -> None:
+    async with search(query_cache_entries=entries) as client:
+        for _ in range(2):
+            assert not (await client.search()).degraded
+    assert len(embedding.requests) == calls
+
+
 @pytest.mark.parametrize(
     ("fields", "code"),
     [

@@ -145,3 +145,66 @@ async def test_a_second_start_publishes_the_same_rows_at_a_higher_revision(
     first, second = events[: len(SKILL.chunks)], events[len(SKILL.chunks) :]
     assert [event.content for event in second] == [event.content for event in first]
     assert max(event.revision for event in first) < min(event.revision for event in second)
+
+
+async def resolve(channel: grpc.aio.Channel, **fields: Any) -> pb.ResolveSkillsResponse:
+    return await SkillsServiceStub(channel).ResolveSkills(pb.ResolveSkillsRequest(**fields), timeout=TIMEOUT_S)
+
+
+@pytest.mark.parametrize(
+    ("target", "overlay", "context"),
+    [
+        ({"intent": "technical"}, 1200, 4000),
+        ({"genie_pass": "instructions"}, 800, 2000),
+        ({"genie_pass": "joinInference"}, 600, 2000),
+        ({"pipeline_step": "sql-generation"}, 1200, 4000),
+    ],
+)
+async def test_skills_are_resolved_for_a_target_within_its_budgets(
+    channel: grpc.aio.Channel, target: dict[str, str], overlay: int, context: int
+) -> None:
+    answer = await resolve(channel, **target)
+
+    assert overlay * 0.8 < len(answer.system_overlay) == answer.overlay_chars <= overlay
+    sections = sum(len(section.title) + len(section.content) for section in answer.context_sections)
+    assert context * 0.8 < sections == answer.context_chars <= context
+    assert all(not chunk.content for chunk in answer.overlay_chunks)
+    used = [chunk.chunk_id for chunk in (*answer.overlay_chunks, *answer.context_sections)]
+    left_out = [chunk.chunk_id for chunk in answer.left_out]
+    assert sorted(used + left_out) == sorted(chunk.id for chunk in SKILL.chunks)
+    assert answer == await resolve(channel, **target)
+
+
+async def test_budgets_are_set_by_the_call(channel: grpc.aio.Channel) -> None:
+    answer = await resolve(channel, intent="technical", max_overlay_chars=0, max_context_chars=100_000)
+
+    assert answer.system_overlay == ""
+    assert not any(section.shortened for section in answer.context_sections)
+    whole = {chunk.id: chunk.content for chunk in SKILL.chunks}
+    assert {section.chunk_id: section.content for section in answer.context_sections}.items() <= whole.items()
+
+
+async def test_a_target_that_no_skill_names_has_an_empty_answer(channel: grpc.aio.Channel) -> None:
+    assert await resolve(channel, pipeline_step="scoring", question="how?") == pb.ResolveSkillsResponse()
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, "NO_TARGET"),
+        ({"intent": ""}, "UNKNOWN_TARGET"),
+        ({"intent": "sql-generation"}, "UNKNOWN_TARGET"),
+        ({"genie_pass": "Benchmarks\x00"}, "UNKNOWN_TARGET"),
+        ({"intent": "technical", "question": "a" * 4001}, "QUESTION_TOO_LONG"),
+        ({"intent": "technical", "max_overlay_chars": -1}, "BUDGET_OUT_OF_RANGE"),
+        ({"intent": "technical", "max_context_chars": 100_001}, "BUDGET_OUT_OF_RANGE"),
+    ],
+)
+async def test_what_cannot_be_resolved_is_an_invalid_argument(
+    channel: grpc.aio.Channel, fields: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as failed:
+        await resolve(channel, **fields)
+
+    assert failed.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert reason_of(failed.value) == expected

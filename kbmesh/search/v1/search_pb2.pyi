@@ -369,3 +369,86 @@ class Explanation(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__vector_similarity) -> _WhichOneofReturnType__vector_similarity | None: ...
 
 Global___Explanation: _TypeAlias = Explanation  # noqa: Y015
+
+@_typing.final
+class StreamSearchRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    SEARCH_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Comes back with the answer; the client's own choice, at most 200 characters."""
+    @_builtins.property
+    def search(self) -> Global___KbSearchRequest: ...
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        search: Global___KbSearchRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["search", b"search"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "search", b"search"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamSearchRequest: _TypeAlias = StreamSearchRequest  # noqa: Y015
+
+@_typing.final
+class StreamSearchResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Of the request."""
+    @_builtins.property
+    def answer(self) -> Global___KbSearchResponse: ...
+    @_builtins.property
+    def failure(self) -> Global___StreamSearchFailure: ...
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        answer: Global___KbSearchResponse | None = ...,
+        failure: Global___StreamSearchFailure | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "failure", b"failure", "outcome", b"outcome"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "failure", b"failure", "id", b"id", "outcome", b"outcome"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["answer", "failure"]  # noqa: Y015
+    _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
+
+Global___StreamSearchResponse: _TypeAlias = StreamSearchResponse  # noqa: Y015
+
+@_typing.final
+class StreamSearchFailure(_message.Message):
+    """What KbSearch would have failed with."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    code: _builtins.int
+    """A google.rpc.Code, for instance 3 (INVALID_ARGUMENT)."""
+    message: _builtins.str
+    reason: _builtins.str
+    """As the reason of the google.rpc.ErrorInfo of a status, for instance "EMPTY_QUERY"."""
+    def __init__(
+        self,
+        *,
+        code: _builtins.int = ...,
+        message: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamSearchFailure: _TypeAlias = StreamSearchFailure  # noqa: Y015

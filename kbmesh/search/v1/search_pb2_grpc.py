@@ -42,6 +42,11 @@ class SearchServiceStub:
                 request_serializer=kbmesh_dot_search_dot_v1_dot_search__pb2.KbSearchRequest.SerializeToString,
                 response_deserializer=kbmesh_dot_search_dot_v1_dot_search__pb2.KbSearchResponse.FromString,
                 _registered_method=True)
+        self.StreamSearch = channel.stream_stream(
+                '/kbmesh.search.v1.SearchService/StreamSearch',
+                request_serializer=kbmesh_dot_search_dot_v1_dot_search__pb2.StreamSearchRequest.SerializeToString,
+                response_deserializer=kbmesh_dot_search_dot_v1_dot_search__pb2.StreamSearchResponse.FromString,
+                _registered_method=True)
         self.RetrieveContext = channel.unary_unary(
                 '/kbmesh.search.v1.SearchService/RetrieveContext',
                 request_serializer=kbmesh_dot_search_dot_v1_dot_context__pb2.RetrieveContextRequest.SerializeToString,
@@ -63,6 +68,17 @@ class SearchServiceServicer:
         UNAUTHENTICATED: no valid token. A knowledge base that the caller cannot see contributes
         nothing, exactly as one that does not exist. NOT_FOUND: the caller sees no channel of that id.
         UNAVAILABLE: the database does not answer, or MODE_VECTOR is asked for and there is no vector to search by.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StreamSearch(self, request_iterator, context):
+        """Many searches on one connection. Each is answered once, as soon as it is ready, in whatever order; a few of them are
+        worked on at a time, and no more are read meanwhile. One that fails leaves the others alone. The deadline of the
+        call holds for the stream; each search has as long as a call of KbSearch at most.
+        UNAUTHENTICATED: the token is not, or no longer, valid. UNAVAILABLE: the connection was at the end of its life, which
+        is half an hour; send again what has not been answered.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -95,6 +111,11 @@ def add_SearchServiceServicer_to_server(servicer, server):
                     servicer.KbSearch,
                     request_deserializer=kbmesh_dot_search_dot_v1_dot_search__pb2.KbSearchRequest.FromString,
                     response_serializer=kbmesh_dot_search_dot_v1_dot_search__pb2.KbSearchResponse.SerializeToString,
+            ),
+            'StreamSearch': grpc.stream_stream_rpc_method_handler(
+                    servicer.StreamSearch,
+                    request_deserializer=kbmesh_dot_search_dot_v1_dot_search__pb2.StreamSearchRequest.FromString,
+                    response_serializer=kbmesh_dot_search_dot_v1_dot_search__pb2.StreamSearchResponse.SerializeToString,
             ),
             'RetrieveContext': grpc.unary_unary_rpc_method_handler(
                     servicer.RetrieveContext,
@@ -135,6 +156,33 @@ class SearchService:
             '/kbmesh.search.v1.SearchService/KbSearch',
             kbmesh_dot_search_dot_v1_dot_search__pb2.KbSearchRequest.SerializeToString,
             kbmesh_dot_search_dot_v1_dot_search__pb2.KbSearchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StreamSearch(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/kbmesh.search.v1.SearchService/StreamSearch',
+            kbmesh_dot_search_dot_v1_dot_search__pb2.StreamSearchRequest.SerializeToString,
+            kbmesh_dot_search_dot_v1_dot_search__pb2.StreamSearchResponse.FromString,
             options,
             channel_credentials,
             insecure,

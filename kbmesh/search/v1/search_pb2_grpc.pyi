@@ -41,6 +41,13 @@ class SearchServiceStub:
     nothing, exactly as one that does not exist. NOT_FOUND: the caller sees no channel of that id.
     UNAVAILABLE: the database does not answer, or MODE_VECTOR is asked for and there is no vector to search by.
     """
+    StreamSearch: _grpc.StreamStreamMultiCallable[_search_pb2.StreamSearchRequest, _search_pb2.StreamSearchResponse]
+    """Many searches on one connection. Each is answered once, as soon as it is ready, in whatever order; a few of them are
+    worked on at a time, and no more are read meanwhile. One that fails leaves the others alone. The deadline of the
+    call holds for the stream; each search has as long as a call of KbSearch at most.
+    UNAUTHENTICATED: the token is not, or no longer, valid. UNAVAILABLE: the connection was at the end of its life, which
+    is half an hour; send again what has not been answered.
+    """
     RetrieveContext: _grpc.UnaryUnaryMultiCallable[_context_pb2.RetrieveContextRequest, _context_pb2.RetrieveContextResponse]
     """Passages of every kind of source, also as one labelled text for a prompt. Documents are those of the knowledge
     bases that the caller can see; records belong to no knowledge base, and every caller sees them.
@@ -64,6 +71,13 @@ class SearchServiceAsyncStub(SearchServiceStub):
     UNAUTHENTICATED: no valid token. A knowledge base that the caller cannot see contributes
     nothing, exactly as one that does not exist. NOT_FOUND: the caller sees no channel of that id.
     UNAVAILABLE: the database does not answer, or MODE_VECTOR is asked for and there is no vector to search by.
+    """
+    StreamSearch: _aio.StreamStreamMultiCallable[_search_pb2.StreamSearchRequest, _search_pb2.StreamSearchResponse]  # type: ignore[assignment]
+    """Many searches on one connection. Each is answered once, as soon as it is ready, in whatever order; a few of them are
+    worked on at a time, and no more are read meanwhile. One that fails leaves the others alone. The deadline of the
+    call holds for the stream; each search has as long as a call of KbSearch at most.
+    UNAUTHENTICATED: the token is not, or no longer, valid. UNAVAILABLE: the connection was at the end of its life, which
+    is half an hour; send again what has not been answered.
     """
     RetrieveContext: _aio.UnaryUnaryMultiCallable[_context_pb2.RetrieveContextRequest, _context_pb2.RetrieveContextResponse]  # type: ignore[assignment]
     """Passages of every kind of source, also as one labelled text for a prompt. Documents are those of the knowledge
@@ -91,6 +105,19 @@ class SearchServiceServicer(metaclass=_abc_1.ABCMeta):
         UNAUTHENTICATED: no valid token. A knowledge base that the caller cannot see contributes
         nothing, exactly as one that does not exist. NOT_FOUND: the caller sees no channel of that id.
         UNAVAILABLE: the database does not answer, or MODE_VECTOR is asked for and there is no vector to search by.
+        """
+
+    @_abc_1.abstractmethod
+    def StreamSearch(
+        self,
+        request_iterator: _MaybeAsyncIterator[_search_pb2.StreamSearchRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_search_pb2.StreamSearchResponse], _abc.AsyncIterator[_search_pb2.StreamSearchResponse]]:
+        """Many searches on one connection. Each is answered once, as soon as it is ready, in whatever order; a few of them are
+        worked on at a time, and no more are read meanwhile. One that fails leaves the others alone. The deadline of the
+        call holds for the stream; each search has as long as a call of KbSearch at most.
+        UNAUTHENTICATED: the token is not, or no longer, valid. UNAVAILABLE: the connection was at the end of its life, which
+        is half an hour; send again what has not been answered.
         """
 
     @_abc_1.abstractmethod

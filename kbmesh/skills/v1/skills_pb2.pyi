@@ -247,8 +247,9 @@ class ResolveSkillsRequest(_message.Message):
     genie_pass: _builtins.str
     pipeline_step: _builtins.str
     question: _builtins.str
-    """At most 4,000 characters. With one, the chunks nearest to it come first; without, or while the embedding service
-    does not answer, the order is always the same.
+    """At most 4,000 characters. With one, the chunks nearest to it come first, where `by_relevance` says so: not while
+    the embedding service is in trouble, nor before the chunks have their vectors, which the first question sees to.
+    Without, the order is always the same.
     """
     max_overlay_chars: _builtins.int
     """In Unicode code points, 0 to 100,000; absent: the budgets of the target."""

@@ -1,31 +1,23 @@
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import grpc
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
-from kbmesh import errors
 from kbmesh.rpc import metadata_for
 from kbmesh.rpc.status import to_error
 from kbmesh.search.v1 import assemble_pb2, context_pb2, search_pb2, search_pb2_grpc
 from kbmesh.tiers import tier_from_proto
+from kbmesh.tools import KbSearchArguments
+from kbmesh.tools.request import to_request
 from services.ingest.domain.search import (
     Citation,
     Explanation,
-    Filters,
-    Mode,
     Passage,
-    Question,
     Score,
     SearchAnswer,
 )
-
-MODES: Final[dict[Mode, search_pb2.Mode.ValueType]] = {
-    Mode.HYBRID: search_pb2.MODE_HYBRID,
-    Mode.VECTOR: search_pb2.MODE_VECTOR,
-    Mode.KEYWORD: search_pb2.MODE_KEYWORD,
-}
 
 
 class GrpcSearch:
@@ -35,8 +27,10 @@ class GrpcSearch:
         self._stub = search_pb2_grpc.SearchServiceStub(channel)
         self._timeout_s = timeout_s
 
-    async def kb_search(self, authorization: str | None, question: Question) -> SearchAnswer:
-        response = await self._call(self._stub.KbSearch, authorization, _request(question))
+    async def kb_search(
+        self, authorization: str | None, asked: KbSearchArguments, *, explain: bool
+    ) -> SearchAnswer:
+        response = await self._call(self._stub.KbSearch, authorization, to_request(asked, explain=explain))
         return SearchAnswer(tuple(map(_passage, response.passages)), response.degraded, response.degraded_reason)
 
     async def retrieve_context(self, authorization: str | None, question: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -60,38 +54,6 @@ def _as_json(message: Message) -> dict[str, Any]:
     return json_format.MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
-
-
-def _request(question: Question) -> search_pb2.KbSearchRequest:
-    return search_pb2.KbSearchRequest(
-        query=question.query,
-        kb_ids=[str(kb_id) for kb_id in question.kb_ids],
-        limit=question.limit,
-        channel_id=question.channel_id or "",
-        mode=MODES[question.mode],
-        filters=None if question.filters is None else _filters(question.filters),
-        min_score=question.min_score,
-        explain=question.explain,
-    )
-
-
-def _filters(filters: Filters) -> search_pb2.Filters:
-    message = search_pb2.Filters(
-        category=filters.category or "",
-        document_ids=[str(document_id) for document_id in filters.document_ids],
-        content_type=filters.content_type or "",
-    )
-    message.metadata.update(filters.metadata)
-    try:
-        if filters.created_after is not None:
-            message.created_after.FromDatetime(filters.created_after)
-        if filters.created_before is not None:
-            message.created_before.FromDatetime(filters.created_before)
-    except (ValueError, OverflowError):
-        raise errors.InvalidArgument(
-            "a filter has a moment outside the years 1 to 9999", code="invalid_filter"
-        ) from None
-    return message
 
 
 def _passage(passage: search_pb2.Passage) -> Passage:

@@ -1,48 +1,8 @@
-"""What the search service is asked, and what it answers."""
+"""What the search service answers."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
-from enum import StrEnum
-from uuid import UUID
+from dataclasses import dataclass
 
-from kbmesh.provenance import Category, Tier
-from services.ingest.domain.metadata import MetadataValue
-
-
-class Mode(StrEnum):
-    """Which legs answer."""
-
-    HYBRID = "hybrid"
-    VECTOR = "vector"
-    KEYWORD = "keyword"
-
-
-@dataclass(frozen=True, slots=True)
-class Filters:
-    """What must hold of a document, all of it; None or empty: anything."""
-
-    category: Category | None = None
-    document_ids: Sequence[UUID] = ()
-    content_type: str | None = None
-    metadata: Mapping[str, MetadataValue | Mapping[str, str | float]] = field(default_factory=dict)
-    """An object is a range, {"gte": 1, "lte": 2}; all else has to be equal."""
-    created_after: datetime | None = None
-    created_before: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """`kb_ids` empty: all knowledge bases that the caller can see, or those of the channel."""
-
-    query: str
-    kb_ids: Sequence[UUID] = ()
-    limit: int = 5
-    channel_id: str | None = None
-    mode: Mode = Mode.HYBRID
-    filters: Filters | None = None
-    min_score: float = 0.0
-    explain: bool = False
+from kbmesh.provenance import Tier
 
 
 @dataclass(frozen=True, slots=True)

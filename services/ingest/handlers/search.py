@@ -2,18 +2,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from kbmesh.errors import Unavailable
-from services.ingest.domain.search import Question, SearchAnswer
+from kbmesh.tools import KbSearchArguments
+from services.ingest.domain.search import SearchAnswer
 from services.ingest.ports import Search
 
 
-async def kb_search(search: Search | None, authorization: str | None, question: Question) -> SearchAnswer:
+async def kb_search(
+    search: Search | None, authorization: str | None, asked: KbSearchArguments, *, explain: bool
+) -> SearchAnswer:
     """Asks the search service in the name of the caller; what the caller may see is decided there.
 
     Raises:
         Unavailable: it does not answer, or this gateway knows none.
         InvalidArgument and the others of the search service, with its codes.
     """
-    return await _known(search).kb_search(authorization, question)
+    return await _known(search).kb_search(authorization, asked, explain=explain)
 
 
 async def retrieve_context(

@@ -1,3 +1,6 @@
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -14,6 +17,7 @@ from services.search.domain.ranking import Score
 from services.search.domain.retrieval import Visibility
 from services.search.entrypoints.assemble import assemble_context
 from services.search.entrypoints.context import retrieve_context
+from services.search.entrypoints.stream import answers
 from services.search.entrypoints.wire import filters_of, mode_of
 from services.search.ports import ContextStore, QueryEmbedder, RecordSource, SkillSource
 
@@ -41,6 +45,25 @@ class SearchServicer(search_pb2_grpc.SearchServiceServicer):
     async def KbSearch(
         self, request: search_pb2.KbSearchRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> search_pb2.KbSearchResponse:
+        return await self._kb_search(request, self._remaining_s(context))
+
+    async def StreamSearch(
+        self,
+        request_iterator: AsyncIterator[search_pb2.StreamSearchRequest],
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> AsyncIterator[search_pb2.StreamSearchResponse]:
+        async def search(request: search_pb2.KbSearchRequest) -> search_pb2.KbSearchResponse:
+            remaining_s = self._remaining_s(context)
+            async with asyncio.timeout(remaining_s):
+                return await self._kb_search(request, remaining_s)
+
+        async with aclosing(answers(request_iterator, search)) as responses:
+            async for response in responses:
+                yield response
+
+    async def _kb_search(
+        self, request: search_pb2.KbSearchRequest, remaining_s: float
+    ) -> search_pb2.KbSearchResponse:
         query = parse_query(
             request.query,
             request.kb_ids,
@@ -56,7 +79,7 @@ class SearchServicer(search_pb2_grpc.SearchServiceServicer):
             Visibility(principal.sub, principal.teams, query.kb_ids, filters),
             store=self._store,
             embedder=self._embedder,
-            remaining_s=self._remaining_s(context),
+            remaining_s=remaining_s,
             now=datetime.now(UTC),
         )
         return _response(answer, explain=request.explain)

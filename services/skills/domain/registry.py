@@ -2,17 +2,21 @@
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
 from kbmesh.errors import Conflict, InvalidArgument, NotFound
 from services.skills.domain.skills import (
     ChunkCategory,
+    ChunkId,
     GeniePass,
     Intent,
+    ListedChunk,
     PipelineStep,
     Relevance,
     Skill,
     SkillChunk,
+    Target,
 )
 
 # As the names of agent skills: https://agentskills.io/specification
@@ -57,11 +61,33 @@ class SkillRegistry:
         """Every skill, in order of id."""
         return [self._skills[skill_id] for skill_id in sorted(self._skills)]
 
+    def skills_for(self, target: Target) -> list[Skill]:
+        """Every skill that names `target`, in order of id."""
+        return [skill for skill in self.all() if skill.relevance.names(target)]
+
+    def chunks_for(self, target: Target) -> list[ListedChunk]:
+        """The chunks of those skills, each skill's in its own order."""
+        return [listed for skill in self.skills_for(target) for listed in chunks_of(skill)]
+
+    def chunks(self) -> list[ListedChunk]:
+        """As `chunks_for`, of every skill."""
+        return [listed for skill in self.all() for listed in chunks_of(skill)]
+
 
 CURATED: Final = SkillRegistry()
 register_skill: Final = CURATED.register
 get_skill: Final = CURATED.get
 get_all_skills: Final = CURATED.all
+get_skills_for_intent: Final[Callable[[Intent], list[Skill]]] = CURATED.skills_for
+get_skills_for_genie_pass: Final[Callable[[GeniePass], list[Skill]]] = CURATED.skills_for
+get_skills_for_pipeline_step: Final[Callable[[PipelineStep], list[Skill]]] = CURATED.skills_for
+get_chunks_for_intent: Final[Callable[[Intent], list[ListedChunk]]] = CURATED.chunks_for
+get_chunks_for_genie_pass: Final[Callable[[GeniePass], list[ListedChunk]]] = CURATED.chunks_for
+get_chunks_for_pipeline_step: Final[Callable[[PipelineStep], list[ListedChunk]]] = CURATED.chunks_for
+
+
+def chunks_of(skill: Skill) -> list[ListedChunk]:
+    return [ListedChunk(ChunkId(skill.id, chunk.id), chunk) for chunk in skill.chunks]
 
 
 def check_skill(skill: Skill) -> None:

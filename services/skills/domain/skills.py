@@ -47,6 +47,9 @@ class PipelineStep(StrEnum):
     DASHBOARD_DESIGN = "dashboard-design"
 
 
+Target = Intent | GeniePass | PipelineStep
+
+
 @dataclass(frozen=True, slots=True)
 class Relevance:
     """Where a skill is put to use: every target that it names, at least one in all."""
@@ -54,6 +57,15 @@ class Relevance:
     intents: tuple[Intent, ...] = ()
     genie_passes: tuple[GeniePass, ...] = ()
     pipeline_steps: tuple[PipelineStep, ...] = ()
+
+    def names(self, target: Target) -> bool:
+        match target:
+            case Intent():
+                return target in self.intents
+            case GeniePass():
+                return target in self.genie_passes
+            case PipelineStep():
+                return target in self.pipeline_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +89,19 @@ class Skill:
     description: str
     relevance: Relevance
     chunks: tuple[SkillChunk, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkId:
+    """`chunk` is unique within the skill."""
+
+    skill: str
+    chunk: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListedChunk:
+    """A chunk, told apart from those of other skills."""
+
+    id: ChunkId
+    chunk: SkillChunk

@@ -1,11 +1,11 @@
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
 from kbmesh.errors import InvalidArgument
 from services.search.domain.query import Query, parse_query
 
-KB_ID = uuid4()
+KB_ID = UUID("2653e4be-21a6-47fc-b7d7-7266f95e949b")
 
 
 def test_a_question_is_trimmed_of_controls_and_has_defaults() -> None:

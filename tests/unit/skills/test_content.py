@@ -1,4 +1,5 @@
 import re
+from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer
@@ -7,7 +8,8 @@ from kbmesh.models import bundled_model_path
 from services.skills import content
 from services.skills.content import databricks_sql_patterns
 from services.skills.domain.registry import CURATED, check_skill
-from services.skills.domain.skills import ChunkCategory, Skill, SkillChunk
+from services.skills.domain.resolver import MIN_SHARE, OVERLAY, Budgets, resolve
+from services.skills.domain.skills import ChunkCategory, ListedChunk, Skill, SkillChunk
 
 SKILLS = CURATED.all()
 CHUNKS = [(skill, chunk) for skill in SKILLS for chunk in skill.chunks]
@@ -47,6 +49,14 @@ def test_a_chunk_fits_into_one_embedding(skill: Skill, chunk: SkillChunk) -> Non
     assert len(tokenizer.encode(chunk.content).ids) <= 512
 
 
+RULES = [listed for listed in CURATED.chunks() if listed.chunk.category in OVERLAY]
+
+
+@pytest.mark.parametrize("listed", RULES, ids=lambda listed: listed.id.chunk)
+def test_the_first_sentence_of_a_rule_fits_into_the_least_share_of_a_prompt(listed: ListedChunk) -> None:
+    assert resolve([listed], Budgets(overlay=MIN_SHARE, context=0)).overlay_chunks
+
+
 def test_databricks_sql_has_rules_patterns_anti_patterns_and_examples() -> None:
     categories = {chunk.category for chunk in databricks_sql_patterns.SKILL.chunks}
 
@@ -58,7 +68,8 @@ def test_databricks_sql_has_rules_patterns_anti_patterns_and_examples() -> None:
     }
 
 
-def test_no_text_of_databricks_sql_is_left_unused() -> None:
-    files = {path.stem for path in databricks_sql_patterns.TEXTS.iterdir()}
+@pytest.mark.parametrize("module", content.__all__)
+def test_no_text_beside_a_module_is_left_unused(module: str) -> None:
+    texts = Path(content.__path__[0], module).glob("*")
 
-    assert files == {chunk.id for chunk in databricks_sql_patterns.SKILL.chunks}
+    assert {path.stem for path in texts} <= {chunk.id for chunk in CURATED.get(module.replace("_", "-")).chunks}

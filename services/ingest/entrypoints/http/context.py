@@ -9,9 +9,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
 from kbmesh.common.v1 import tier_pb2
 from kbmesh.provenance import Tier
 from kbmesh.tiers import tier_to_proto
+from kbmesh.tools.kb_search import Number, Text
 from services.ingest.entrypoints.http.dependencies import Caller, SmallBody, gateway_of
 from services.ingest.entrypoints.http.problems import responses
-from services.ingest.entrypoints.http.search import Number, Text
 from services.ingest.handlers.search import assemble_context, retrieve_context
 
 router = APIRouter(tags=["search"])

@@ -1,72 +1,21 @@
 """Search as JSON: for programs, and as a tool for language models."""
 
-from datetime import datetime
-from typing import Annotated, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field, StrictBool
+from pydantic import BaseModel, ConfigDict, Field
 
 from kbmesh import tools
 from kbmesh.provenance import Category, Tier
-from services.ingest.domain.metadata import MAX_NUMBER
-from services.ingest.domain.search import Filters, Mode, Question, SearchAnswer
+from services.ingest.domain.search import SearchAnswer
 from services.ingest.entrypoints.http.dependencies import Caller, SmallBody, gateway_of
 from services.ingest.entrypoints.http.problems import responses
 from services.ingest.handlers.search import kb_search
 
 router = APIRouter(tags=["search"])
 
-# Without a limit pydantic lets halves of surrogate pairs through, which nothing behind it can encode.
-Text = Annotated[str, Field(max_length=16_384)]
-Number = Annotated[float, Field(strict=True, ge=-MAX_NUMBER, le=MAX_NUMBER)]
 
-
-class RangeIn(BaseModel):
-    """Numbers, or texts in the order of their code points, such as dates in ISO 8601. Bounds belong to it."""
-
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"minProperties": 1})
-
-    gte: Text | Number | None = None
-    lte: Text | Number | None = None
-
-
-class FiltersIn(BaseModel):
-    """What must hold of the documents that passages come from, all of it."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    category: Category | None = None
-    document_ids: list[UUID] = Field(default=[], max_length=100)
-    content_type: str | None = Field(
-        None, min_length=1, max_length=255, description="A media type.", examples=["application/pdf"]
-    )
-    metadata: dict[Text, Text | Number | StrictBool | list[Text] | RangeIn | None] = Field(
-        default={},
-        max_length=10,
-        description="Values that were noted on the document, beside others; an object with gte or lte is a range.",
-        examples=[{"owner": "Finance", "year": {"gte": 2024}}],
-    )
-    created_after: datetime | None = Field(None, description="Uploaded first at that moment or later.")
-    created_before: datetime | None = None
-
-
-class ToolIn(tools.KbSearchArguments):
-    channel_id: str | None = Field(
-        None,
-        min_length=1,
-        max_length=200,
-        pattern=r"^[^\x00-\x1f\x7f]*$",
-        description="A chat channel: look in its knowledge bases only.",
-    )
-    mode: Literal["hybrid", "vector", "keyword"] = Field(
-        "hybrid", description="By meaning and words, by meaning alone, or by words alone."
-    )
-    filters: FiltersIn | None = None
-    min_score: float = Field(0, ge=0, le=1, description="Leave out passages whose score is lower.")
-
-
-class SearchIn(ToolIn):
+class SearchIn(tools.KbSearchArguments):
     explain: bool = Field(False, description="Say how each score came about.")
 
 
@@ -159,7 +108,7 @@ async def search(request: Request, _: Caller, body: SearchIn) -> SearchOut:
 
 
 @router.post("/tools/kb_search", dependencies=[SmallBody], responses=responses(400, 404, 413, 429))
-async def call_tool(request: Request, _: Caller, body: ToolIn) -> ToolOut:
+async def call_tool(request: Request, _: Caller, body: tools.KbSearchArguments) -> ToolOut:
     """The same search, with what a language model needs of the answer."""
     return ToolOut.of(await _answer(request, body))
 
@@ -167,21 +116,8 @@ async def call_tool(request: Request, _: Caller, body: ToolIn) -> ToolOut:
 @router.get("/tools/kb_search", responses=responses())
 async def describe_tool(_: Caller) -> tools.ToolDefinition:
     """What to tell a language model about `POST /tools/kb_search`."""
-    return tools.definition(ToolIn)
+    return tools.definition()
 
 
-async def _answer(request: Request, body: ToolIn, *, explain: bool = False) -> SearchAnswer:
-    return await kb_search(
-        gateway_of(request).search,
-        request.headers.get("authorization"),
-        Question(
-            query=body.query,
-            kb_ids=body.kb_ids,
-            limit=body.limit,
-            channel_id=body.channel_id,
-            mode=Mode(body.mode),
-            filters=None if body.filters is None else Filters(**body.filters.model_dump()),
-            min_score=body.min_score,
-            explain=explain,
-        ),
-    )
+async def _answer(request: Request, body: tools.KbSearchArguments, *, explain: bool = False) -> SearchAnswer:
+    return await kb_search(gateway_of(request).search, request.headers.get("authorization"), body, explain=explain)
