@@ -228,6 +228,7 @@ def _services(directory: DataDirectory, options: StackOptions, addresses: StackA
             "GRPC__HOST": LOOPBACK,
             "GRPC__PORT": str(options.search_port),
             "EMBEDDING__TARGET": addresses.embedder,
+            "SKILLS__TARGET": addresses.skills,
         },
         "skills": {
             "GRPC__HOST": LOOPBACK,

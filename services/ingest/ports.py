@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from kbmesh.auth import Principal
@@ -221,6 +221,12 @@ class Search(Protocol):
         self, authorization: str | None, asked: KbSearchArguments, *, explain: bool
     ) -> SearchAnswer:
         """In the name of whom `authorization` proves. Raises the errors of the search service; Unavailable."""
+
+    async def retrieve_context(self, authorization: str | None, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        """RetrieveContext, request and response as JSON has them, with every field. Otherwise as `kb_search`."""
+
+    async def assemble_context(self, authorization: str | None, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        """AssembleContext, likewise."""
 
 
 class Extractor(Protocol):

@@ -13,6 +13,8 @@ from kbmesh.rpc import GrpcServer, open_channel, serve
 from services.search.adapters.cache import CachedQueryEmbedder
 from services.search.adapters.embedding import GrpcQueryEmbedder
 from services.search.adapters.postgres import SERVER_SETTINGS, PostgresPassages
+from services.search.adapters.records import PostgresRecords
+from services.search.adapters.skills import GrpcSkills
 from services.search.entrypoints.grpc import SERVICE, SearchServicer, register
 from services.search.ports import QueryEmbedder
 from services.search.settings import SearchSettings
@@ -37,13 +39,24 @@ async def bootstrap(settings: SearchSettings) -> AsyncIterator[GrpcServer]:
         )
         channel = await stack.enter_async_context(open_channel(settings.embedding))
         servicer = SearchServicer(
-            PostgresPassages(pool), _embedder(channel, settings), max_deadline_s=settings.grpc.max_deadline_s
+            PostgresPassages(pool),
+            _embedder(channel, settings),
+            records=PostgresRecords(pool),
+            skills=await _open_skills(settings, stack),
+            max_deadline_s=settings.grpc.max_deadline_s,
         )
         server = await stack.enter_async_context(
             serve(settings.grpc, settings.auth, partial(register, servicer=servicer), [SERVICE])
         )
         await stack.enter_async_context(_watched(pool, server))
         yield server
+
+
+async def _open_skills(settings: SearchSettings, stack: AsyncExitStack) -> GrpcSkills | None:
+    if settings.skills is None:
+        return None
+    channel = await stack.enter_async_context(open_channel(settings.skills))
+    return GrpcSkills(channel, timeout_s=settings.skills.timeout_s)
 
 
 def _server_settings(settings: SearchSettings) -> dict[str, str]:

@@ -1,7 +1,9 @@
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
+from services.search.domain.assembly import ResolvedSkills
 from services.search.domain.context import ContextPassage, Reach
 from services.search.domain.passages import Passage
 from services.search.domain.ranking import Candidate
@@ -59,4 +61,26 @@ class ContextStore(PassageStore, Protocol):
 
     async def context_passages(self, chunk_ids: Sequence[UUID], reach: Reach) -> list[ContextPassage]:
         """As `passages`."""
+        ...
+
+
+class RecordSource(Protocol):
+    """Live records, which every caller sees. Both raise Unavailable while the database does not answer."""
+
+    async def newest(
+        self, kinds: Collection[str], *, persona: str | None, limit: int
+    ) -> list[tuple[ContextPassage, datetime | None]]:
+        """The beginning of each, and until when it holds. First those that name `persona`, then the newest."""
+        ...
+
+    async def counts(self, kinds: Collection[str]) -> Mapping[str, int]:
+        """How many there are of each kind; those without any are not in it."""
+        ...
+
+
+class SkillSource(Protocol):
+    async def resolve(
+        self, intent: str, question: str, *, max_overlay_chars: int, max_context_chars: int, timeout_s: float
+    ) -> ResolvedSkills:
+        """Raises KbmeshError, of whatever kind, when the skills service does not answer, or refuses."""
         ...

@@ -20,6 +20,8 @@ class SearchSettings(BaseSettings):
     auth: AuthSettings
     grpc: GrpcSettings = GrpcSettings(port=50051)
     embedding: ChannelSettings = ChannelSettings(target="127.0.0.1:50052")
+    skills: ChannelSettings | None = None
+    """The skills service; without it assembled contexts have no skills, and say so."""
     query_cache_entries: NonNegativeInt = 1_000
     """Vectors of questions to remember, 12 kB each at 384 values; 0: none."""
     log_level: str = "info"

@@ -19,7 +19,7 @@ from kbmesh.messaging import Topics
 from kbmesh.postgres import Pool, PostgresSettings
 from kbmesh.provenance import Tier
 from kbmesh.rpc import ChannelSettings, GrpcSettings, open_channel, serve
-from kbmesh.search.v1 import context_pb2, search_pb2, search_pb2_grpc
+from kbmesh.search.v1 import assemble_pb2, context_pb2, search_pb2, search_pb2_grpc
 from services.ingest.adapters.search import GrpcSearch
 from tests.support.gateway import client_of, make_gateway
 from tests.support.search import Corpus, Text
@@ -63,6 +63,9 @@ class FailingSearch(search_pb2_grpc.SearchServiceServicer):
         raise self.failure
 
     async def RetrieveContext(self, request: Any, context: Any) -> context_pb2.RetrieveContextResponse:
+        raise self.failure
+
+    async def AssembleContext(self, request: Any, context: Any) -> assemble_pb2.AssembleContextResponse:
         raise self.failure
 
     def StreamSearch(self, request_iterator: Any, context: Any) -> Any:
@@ -245,19 +248,96 @@ async def test_what_cannot_be_looked_for_is_told_as_such(http: httpx.AsyncClient
             assert (answer.status_code, answer.json()["code"]) == (status, code), fields
 
 
+async def test_context_is_retrieved_as_json(http: httpx.AsyncClient, corpus: Corpus) -> None:
+    kb = await corpus.add_base(ANN)
+    [document] = await corpus.add_document(kb, Text("Churn is 2 percent.", page=4), filename="a.pdf")
+    [record] = await corpus.add_record(
+        "use_case",
+        Text("Lower churn.", (0.9, 0.3, 0, 0)),
+        title="Churn",
+        attributes={"run_id": "r1", "year": 2026},
+    )
+
+    both = await http.post("/context/retrieve", json={"query": "churn"})
+    asked = {
+        "query": "churn",
+        "kinds": ["use_case"],
+        "run_id": "r1",
+        "metadata_filter": {"year": 2026},
+        "top_k": 1,
+    }
+    filtered = await http.post("/context/retrieve", json=asked)
+
+    assert both.status_code == 200, both.text
+    first, second = both.json()["passages"]
+    assert (first["chunk_id"], first["kb_id"], first["page"]) == (str(document), str(kb), 4)
+    assert (first["label"], first["tier"]) == ("[UPLOADED DOCUMENT: a.pdf]", "CustomerFact")
+    assert (second["chunk_id"], second["kb_id"], second["page"]) == (str(record), "", None)
+    assert both.json()["formatted"].endswith("| Lower churn.")
+    assert (both.json()["dropped"], both.json()["degraded"]) == (0, False)
+    assert [passage["chunk_id"] for passage in filtered.json()["passages"]] == [str(record)]
+
+
+async def test_context_is_assembled_as_json(http: httpx.AsyncClient, corpus: Corpus) -> None:
+    [record] = await corpus.add_record("business_context", Text("A bank that fears churn."), title="Bank")
+
+    answer = await http.post(
+        "/context/assemble",
+        json={"question": "churn", "intent": "business", "persona": "cfo", "budgets": {"max_direct_chars": 900}},
+    )
+
+    assert answer.status_code == 200, answer.text
+    assembled = answer.json()
+    assert [(section["strategy"], section["name"]) for section in assembled["sections"]] == [
+        ("direct", "business_context")
+    ]
+    assert assembled["formatted"].endswith("Bank\n| A bank that fears churn.")
+    first, second = assembled["receipt"]["entries"]
+    assert (first["chunk_id"], first["outcome"], first["score"]) == (str(record), "included", None)
+    assert (second["section"], second["outcome"], second["characters"]) == ("usecases", "duplicate", 0)
+    assert [one["status"] for one in assembled["receipt"]["strategies"]] == ["ok", "not_configured", "ok"]
+    assert assembled["receipt"]["characters"] == len(assembled["formatted"])
+
+
+async def test_a_context_that_cannot_be_is_told_what_is_wrong(http: httpx.AsyncClient) -> None:
+    question = {"question": "x", "intent": "business"}
+    bad: list[tuple[str, dict[str, Any], int, str]] = [
+        ("retrieve", {"query": " "}, 400, "empty_query"),
+        ("retrieve", {"query": "x", "scopes": ["gossip"]}, 400, "unknown_scope"),
+        ("retrieve", {"query": "x", "run_id": "\x00"}, 400, "invalid_metadata_filter"),
+        ("retrieve", {"query": "x", "metadata_filter": {"a": [1]}}, 422, "invalid_request"),
+        ("retrieve", {"query": "x", "metadata_filter": {"\ud800": 1}}, 422, "invalid_request"),
+        ("retrieve", {"query": "x", "max_chars": 1}, 422, "invalid_request"),
+        ("assemble", question | {"question": "\t"}, 400, "empty_query"),
+        ("assemble", question | {"intent": "gossip"}, 422, "invalid_request"),
+        ("assemble", question | {"persona": "a\nb"}, 400, "invalid_persona"),
+        ("assemble", question | {"channel_id": "slack:1"}, 404, "channel_not_found"),
+        ("assemble", question | {"budgets": {"max_chars": 1}}, 422, "invalid_request"),
+    ]
+    for path, fields, status, code in bad:
+        body, headers = json.dumps(fields), {"content-type": "application/json"}
+        answer = await http.post(f"/context/{path}", content=body, headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (status, code), fields
+
+
 async def test_without_a_search_service_the_rest_goes_on(pool: Pool, tmp_path: Path) -> None:
     async with (
         open_channel(ChannelSettings(target=NOWHERE)) as nowhere,
         gateway(pool, tmp_path, nowhere) as down,
         gateway(pool, tmp_path, None) as unset,
     ):
-        answers = [await client.post("/search", json={"query": "x"}) for client in (down, unset)]
+        answers = [
+            await client.post(path, json=body)
+            for client in (down, unset)
+            for path, body in (
+                ("/search", {"query": "x"}),
+                ("/context/retrieve", {"query": "x"}),
+                ("/context/assemble", {"question": "x", "intent": "business"}),
+            )
+        ]
         listed = await down.get("/knowledge-bases")
 
-    assert [(answer.status_code, answer.json()["code"]) for answer in answers] == [
-        (503, "search_unavailable"),
-        (503, "search_unavailable"),
-    ]
+    assert {(answer.status_code, answer.json()["code"]) for answer in answers} == {(503, "search_unavailable")}
     assert NOWHERE not in answers[0].text
     assert listed.status_code == 200
 

@@ -29,7 +29,7 @@ from kbmesh.postgres import Pool, PostgresSettings
 from kbmesh.provenance import Tier
 from kbmesh.rpc import ChannelSettings, GrpcSettings
 from kbmesh.rpc import serve as serve_grpc
-from kbmesh.search.v1 import context_pb2, search_pb2, search_pb2_grpc
+from kbmesh.search.v1 import assemble_pb2, context_pb2, search_pb2, search_pb2_grpc
 from kbmesh.tools import KbSearchArguments
 from tests.support.search import Corpus, Text
 from tests.support.search_service import ANN, AUTH, NOWHERE, EmbeddingStub, running_search, token
@@ -225,6 +225,9 @@ class SilentSearch(search_pb2_grpc.SearchServiceServicer):
         raise AssertionError
 
     async def RetrieveContext(self, request: Any, context: Any) -> context_pb2.RetrieveContextResponse:
+        raise NotImplementedError
+
+    async def AssembleContext(self, request: Any, context: Any) -> assemble_pb2.AssembleContextResponse:
         raise NotImplementedError
 
     def StreamSearch(self, request_iterator: Any, context: Any) -> Any:

@@ -25,38 +25,39 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from kbmesh.common.v1 import tier_pb2 as kbmesh_dot_common_dot_v1_dot_tier__pb2
+from kbmesh.search.v1 import assemble_pb2 as kbmesh_dot_search_dot_v1_dot_assemble__pb2
 from kbmesh.search.v1 import context_pb2 as kbmesh_dot_search_dot_v1_dot_context__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dkbmesh/search/v1/search.proto\x12\x10kbmesh.search.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bkbmesh/common/v1/tier.proto\x1a\x1ekbmesh/search/v1/context.proto\"\xe8\x01\n\x0fKbSearchRequest\x12\r\n\x05query\x18\x01 \x01(\t\x12\x0e\n\x06kb_ids\x18\x02 \x03(\t\x12\x12\n\x05limit\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12$\n\x04mode\x18\x04 \x01(\x0e\x32\x16.kbmesh.search.v1.Mode\x12*\n\x07\x66ilters\x18\x05 \x01(\x0b\x32\x19.kbmesh.search.v1.Filters\x12\x11\n\tmin_score\x18\x06 \x01(\x01\x12\x0f\n\x07\x65xplain\x18\x07 \x01(\x08\x12\x12\n\nchannel_id\x18\x08 \x01(\t\x12\x0e\n\x06\x65xpand\x18\t \x01(\x05\x42\x08\n\x06_limit\"\xd9\x01\n\x07\x46ilters\x12\x10\n\x08\x63\x61tegory\x18\x01 \x01(\t\x12\x14\n\x0c\x64ocument_ids\x18\x02 \x03(\t\x12\x14\n\x0c\x63ontent_type\x18\x03 \x01(\t\x12)\n\x08metadata\x18\x04 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x31\n\rcreated_after\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0e\x63reated_before\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"j\n\x10KbSearchResponse\x12+\n\x08passages\x18\x01 \x03(\x0b\x32\x19.kbmesh.search.v1.Passage\x12\x10\n\x08\x64\x65graded\x18\x02 \x01(\x08\x12\x17\n\x0f\x64\x65graded_reason\x18\x03 \x01(\t\"\xdf\x02\n\x07Passage\x12\x10\n\x08\x63hunk_id\x18\x01 \x01(\t\x12\x13\n\x0b\x64ocument_id\x18\x02 \x01(\t\x12\r\n\x05kb_id\x18\x03 \x01(\t\x12\x10\n\x08\x66ilename\x18\x04 \x01(\t\x12\x10\n\x08\x63\x61tegory\x18\x05 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x06 \x01(\t\x12\r\n\x05label\x18\x07 \x01(\t\x12$\n\x04tier\x18\x08 \x01(\x0e\x32\x16.kbmesh.common.v1.Tier\x12,\n\x08\x63itation\x18\t \x01(\x0b\x32\x1a.kbmesh.search.v1.Citation\x12&\n\x05score\x18\n \x01(\x0b\x32\x17.kbmesh.search.v1.Score\x12\x32\n\x0b\x65xplanation\x18\x0b \x01(\x0b\x32\x1d.kbmesh.search.v1.Explanation\x12\x12\n\nduplicates\x18\x0c \x03(\t\x12\x16\n\x0e\x63onflicts_with\x18\r \x03(\t\"v\n\x08\x43itation\x12\x11\n\x04page\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x10\n\x08headings\x18\x02 \x03(\t\x12\x12\n\nchar_start\x18\x03 \x01(\x05\x12\x10\n\x08\x63har_end\x18\x04 \x01(\x05\x12\x16\n\x0e\x63ontent_sha256\x18\x05 \x01(\tB\x07\n\x05_page\"\xb7\x01\n\x05Score\x12\r\n\x05value\x18\x01 \x01(\x01\x12\x11\n\trelevance\x18\x02 \x01(\x01\x12\x13\n\x0btier_weight\x18\x03 \x01(\x01\x12\x11\n\tfreshness\x18\x04 \x01(\x01\x12\x18\n\x0bvector_rank\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x19\n\x0ckeyword_rank\x18\x06 \x01(\x05H\x01\x88\x01\x01\x12\x0e\n\x06reason\x18\x07 \x01(\tB\x0e\n\x0c_vector_rankB\x0f\n\r_keyword_rank\"\x89\x01\n\x0b\x45xplanation\x12\x0c\n\x04rank\x18\x01 \x01(\x05\x12\x1e\n\x11vector_similarity\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x1f\n\x12keyword_similarity\x18\x03 \x01(\x01H\x01\x88\x01\x01\x42\x14\n\x12_vector_similarityB\x15\n\x13_keyword_similarity\"T\n\x13StreamSearchRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x31\n\x06search\x18\x02 \x01(\x0b\x32!.kbmesh.search.v1.KbSearchRequest\"\x9d\x01\n\x14StreamSearchResponse\x12\n\n\x02id\x18\x01 \x01(\t\x12\x34\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\".kbmesh.search.v1.KbSearchResponseH\x00\x12\x38\n\x07\x66\x61ilure\x18\x03 \x01(\x0b\x32%.kbmesh.search.v1.StreamSearchFailureH\x00\x42\t\n\x07outcome\"D\n\x13StreamSearchFailure\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t*P\n\x04Mode\x12\x14\n\x10MODE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bMODE_HYBRID\x10\x01\x12\x0f\n\x0bMODE_VECTOR\x10\x02\x12\x10\n\x0cMODE_KEYWORD\x10\x03\x32\xad\x02\n\rSearchService\x12Q\n\x08KbSearch\x12!.kbmesh.search.v1.KbSearchRequest\x1a\".kbmesh.search.v1.KbSearchResponse\x12\x61\n\x0cStreamSearch\x12%.kbmesh.search.v1.StreamSearchRequest\x1a&.kbmesh.search.v1.StreamSearchResponse(\x01\x30\x01\x12\x66\n\x0fRetrieveContext\x12(.kbmesh.search.v1.RetrieveContextRequest\x1a).kbmesh.search.v1.RetrieveContextResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dkbmesh/search/v1/search.proto\x12\x10kbmesh.search.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bkbmesh/common/v1/tier.proto\x1a\x1fkbmesh/search/v1/assemble.proto\x1a\x1ekbmesh/search/v1/context.proto\"\xe8\x01\n\x0fKbSearchRequest\x12\r\n\x05query\x18\x01 \x01(\t\x12\x0e\n\x06kb_ids\x18\x02 \x03(\t\x12\x12\n\x05limit\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12$\n\x04mode\x18\x04 \x01(\x0e\x32\x16.kbmesh.search.v1.Mode\x12*\n\x07\x66ilters\x18\x05 \x01(\x0b\x32\x19.kbmesh.search.v1.Filters\x12\x11\n\tmin_score\x18\x06 \x01(\x01\x12\x0f\n\x07\x65xplain\x18\x07 \x01(\x08\x12\x12\n\nchannel_id\x18\x08 \x01(\t\x12\x0e\n\x06\x65xpand\x18\t \x01(\x05\x42\x08\n\x06_limit\"\xd9\x01\n\x07\x46ilters\x12\x10\n\x08\x63\x61tegory\x18\x01 \x01(\t\x12\x14\n\x0c\x64ocument_ids\x18\x02 \x03(\t\x12\x14\n\x0c\x63ontent_type\x18\x03 \x01(\t\x12)\n\x08metadata\x18\x04 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x31\n\rcreated_after\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0e\x63reated_before\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"j\n\x10KbSearchResponse\x12+\n\x08passages\x18\x01 \x03(\x0b\x32\x19.kbmesh.search.v1.Passage\x12\x10\n\x08\x64\x65graded\x18\x02 \x01(\x08\x12\x17\n\x0f\x64\x65graded_reason\x18\x03 \x01(\t\"\xdf\x02\n\x07Passage\x12\x10\n\x08\x63hunk_id\x18\x01 \x01(\t\x12\x13\n\x0b\x64ocument_id\x18\x02 \x01(\t\x12\r\n\x05kb_id\x18\x03 \x01(\t\x12\x10\n\x08\x66ilename\x18\x04 \x01(\t\x12\x10\n\x08\x63\x61tegory\x18\x05 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x06 \x01(\t\x12\r\n\x05label\x18\x07 \x01(\t\x12$\n\x04tier\x18\x08 \x01(\x0e\x32\x16.kbmesh.common.v1.Tier\x12,\n\x08\x63itation\x18\t \x01(\x0b\x32\x1a.kbmesh.search.v1.Citation\x12&\n\x05score\x18\n \x01(\x0b\x32\x17.kbmesh.search.v1.Score\x12\x32\n\x0b\x65xplanation\x18\x0b \x01(\x0b\x32\x1d.kbmesh.search.v1.Explanation\x12\x12\n\nduplicates\x18\x0c \x03(\t\x12\x16\n\x0e\x63onflicts_with\x18\r \x03(\t\"v\n\x08\x43itation\x12\x11\n\x04page\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x10\n\x08headings\x18\x02 \x03(\t\x12\x12\n\nchar_start\x18\x03 \x01(\x05\x12\x10\n\x08\x63har_end\x18\x04 \x01(\x05\x12\x16\n\x0e\x63ontent_sha256\x18\x05 \x01(\tB\x07\n\x05_page\"\xb7\x01\n\x05Score\x12\r\n\x05value\x18\x01 \x01(\x01\x12\x11\n\trelevance\x18\x02 \x01(\x01\x12\x13\n\x0btier_weight\x18\x03 \x01(\x01\x12\x11\n\tfreshness\x18\x04 \x01(\x01\x12\x18\n\x0bvector_rank\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x19\n\x0ckeyword_rank\x18\x06 \x01(\x05H\x01\x88\x01\x01\x12\x0e\n\x06reason\x18\x07 \x01(\tB\x0e\n\x0c_vector_rankB\x0f\n\r_keyword_rank\"\x89\x01\n\x0b\x45xplanation\x12\x0c\n\x04rank\x18\x01 \x01(\x05\x12\x1e\n\x11vector_similarity\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x1f\n\x12keyword_similarity\x18\x03 \x01(\x01H\x01\x88\x01\x01\x42\x14\n\x12_vector_similarityB\x15\n\x13_keyword_similarity\"T\n\x13StreamSearchRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x31\n\x06search\x18\x02 \x01(\x0b\x32!.kbmesh.search.v1.KbSearchRequest\"\x9d\x01\n\x14StreamSearchResponse\x12\n\n\x02id\x18\x01 \x01(\t\x12\x34\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\".kbmesh.search.v1.KbSearchResponseH\x00\x12\x38\n\x07\x66\x61ilure\x18\x03 \x01(\x0b\x32%.kbmesh.search.v1.StreamSearchFailureH\x00\x42\t\n\x07outcome\"D\n\x13StreamSearchFailure\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t*P\n\x04Mode\x12\x14\n\x10MODE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bMODE_HYBRID\x10\x01\x12\x0f\n\x0bMODE_VECTOR\x10\x02\x12\x10\n\x0cMODE_KEYWORD\x10\x03\x32\x95\x03\n\rSearchService\x12Q\n\x08KbSearch\x12!.kbmesh.search.v1.KbSearchRequest\x1a\".kbmesh.search.v1.KbSearchResponse\x12\x61\n\x0cStreamSearch\x12%.kbmesh.search.v1.StreamSearchRequest\x1a&.kbmesh.search.v1.StreamSearchResponse(\x01\x30\x01\x12\x66\n\x0fRetrieveContext\x12(.kbmesh.search.v1.RetrieveContextRequest\x1a).kbmesh.search.v1.RetrieveContextResponse\x12\x66\n\x0f\x41ssembleContext\x12(.kbmesh.search.v1.AssembleContextRequest\x1a).kbmesh.search.v1.AssembleContextResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kbmesh.search.v1.search_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MODE']._serialized_start=1854
-  _globals['_MODE']._serialized_end=1934
-  _globals['_KBSEARCHREQUEST']._serialized_start=176
-  _globals['_KBSEARCHREQUEST']._serialized_end=408
-  _globals['_FILTERS']._serialized_start=411
-  _globals['_FILTERS']._serialized_end=628
-  _globals['_KBSEARCHRESPONSE']._serialized_start=630
-  _globals['_KBSEARCHRESPONSE']._serialized_end=736
-  _globals['_PASSAGE']._serialized_start=739
-  _globals['_PASSAGE']._serialized_end=1090
-  _globals['_CITATION']._serialized_start=1092
-  _globals['_CITATION']._serialized_end=1210
-  _globals['_SCORE']._serialized_start=1213
-  _globals['_SCORE']._serialized_end=1396
-  _globals['_EXPLANATION']._serialized_start=1399
-  _globals['_EXPLANATION']._serialized_end=1536
-  _globals['_STREAMSEARCHREQUEST']._serialized_start=1538
-  _globals['_STREAMSEARCHREQUEST']._serialized_end=1622
-  _globals['_STREAMSEARCHRESPONSE']._serialized_start=1625
-  _globals['_STREAMSEARCHRESPONSE']._serialized_end=1782
-  _globals['_STREAMSEARCHFAILURE']._serialized_start=1784
-  _globals['_STREAMSEARCHFAILURE']._serialized_end=1852
-  _globals['_SEARCHSERVICE']._serialized_start=1937
-  _globals['_SEARCHSERVICE']._serialized_end=2238
+  _globals['_MODE']._serialized_start=1887
+  _globals['_MODE']._serialized_end=1967
+  _globals['_KBSEARCHREQUEST']._serialized_start=209
+  _globals['_KBSEARCHREQUEST']._serialized_end=441
+  _globals['_FILTERS']._serialized_start=444
+  _globals['_FILTERS']._serialized_end=661
+  _globals['_KBSEARCHRESPONSE']._serialized_start=663
+  _globals['_KBSEARCHRESPONSE']._serialized_end=769
+  _globals['_PASSAGE']._serialized_start=772
+  _globals['_PASSAGE']._serialized_end=1123
+  _globals['_CITATION']._serialized_start=1125
+  _globals['_CITATION']._serialized_end=1243
+  _globals['_SCORE']._serialized_start=1246
+  _globals['_SCORE']._serialized_end=1429
+  _globals['_EXPLANATION']._serialized_start=1432
+  _globals['_EXPLANATION']._serialized_end=1569
+  _globals['_STREAMSEARCHREQUEST']._serialized_start=1571
+  _globals['_STREAMSEARCHREQUEST']._serialized_end=1655
+  _globals['_STREAMSEARCHRESPONSE']._serialized_start=1658
+  _globals['_STREAMSEARCHRESPONSE']._serialized_end=1815
+  _globals['_STREAMSEARCHFAILURE']._serialized_start=1817
+  _globals['_STREAMSEARCHFAILURE']._serialized_end=1885
+  _globals['_SEARCHSERVICE']._serialized_start=1970
+  _globals['_SEARCHSERVICE']._serialized_end=2375
 # @@protoc_insertion_point(module_scope)

@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from kbmesh.search.v1 import assemble_pb2 as kbmesh_dot_search_dot_v1_dot_assemble__pb2
 from kbmesh.search.v1 import context_pb2 as kbmesh_dot_search_dot_v1_dot_context__pb2
 from kbmesh.search.v1 import search_pb2 as kbmesh_dot_search_dot_v1_dot_search__pb2
 
@@ -51,6 +52,11 @@ class SearchServiceStub:
                 request_serializer=kbmesh_dot_search_dot_v1_dot_context__pb2.RetrieveContextRequest.SerializeToString,
                 response_deserializer=kbmesh_dot_search_dot_v1_dot_context__pb2.RetrieveContextResponse.FromString,
                 _registered_method=True)
+        self.AssembleContext = channel.unary_unary(
+                '/kbmesh.search.v1.SearchService/AssembleContext',
+                request_serializer=kbmesh_dot_search_dot_v1_dot_assemble__pb2.AssembleContextRequest.SerializeToString,
+                response_deserializer=kbmesh_dot_search_dot_v1_dot_assemble__pb2.AssembleContextResponse.FromString,
+                _registered_method=True)
 
 
 class SearchServiceServicer:
@@ -88,6 +94,16 @@ class SearchServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AssembleContext(self, request, context):
+        """Context for one question from three strategies, with a receipt: records looked up directly, what skills say, and
+        passages found by the plan of the intent. One that fails is named in the receipt.
+        INVALID_ARGUMENT: empty or over-long question, unknown intent, a persona or budget out of bounds. NOT_FOUND: as
+        KbSearch. UNAUTHENTICATED: no valid token. UNAVAILABLE: the database does not answer.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SearchServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -105,6 +121,11 @@ def add_SearchServiceServicer_to_server(servicer, server):
                     servicer.RetrieveContext,
                     request_deserializer=kbmesh_dot_search_dot_v1_dot_context__pb2.RetrieveContextRequest.FromString,
                     response_serializer=kbmesh_dot_search_dot_v1_dot_context__pb2.RetrieveContextResponse.SerializeToString,
+            ),
+            'AssembleContext': grpc.unary_unary_rpc_method_handler(
+                    servicer.AssembleContext,
+                    request_deserializer=kbmesh_dot_search_dot_v1_dot_assemble__pb2.AssembleContextRequest.FromString,
+                    response_serializer=kbmesh_dot_search_dot_v1_dot_assemble__pb2.AssembleContextResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -189,6 +210,33 @@ class SearchService:
             '/kbmesh.search.v1.SearchService/RetrieveContext',
             kbmesh_dot_search_dot_v1_dot_context__pb2.RetrieveContextRequest.SerializeToString,
             kbmesh_dot_search_dot_v1_dot_context__pb2.RetrieveContextResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AssembleContext(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kbmesh.search.v1.SearchService/AssembleContext',
+            kbmesh_dot_search_dot_v1_dot_assemble__pb2.AssembleContextRequest.SerializeToString,
+            kbmesh_dot_search_dot_v1_dot_assemble__pb2.AssembleContextResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from kbmesh.search.v1 import assemble_pb2 as _assemble_pb2
 from kbmesh.search.v1 import context_pb2 as _context_pb2
 from kbmesh.search.v1 import search_pb2 as _search_pb2
 import abc as _abc_1
@@ -53,6 +54,12 @@ class SearchServiceStub:
     INVALID_ARGUMENT: empty or over-long query, unknown scope or kind, a number out of range, a filter that is not
     flat. UNAUTHENTICATED: no valid token.
     """
+    AssembleContext: _grpc.UnaryUnaryMultiCallable[_assemble_pb2.AssembleContextRequest, _assemble_pb2.AssembleContextResponse]
+    """Context for one question from three strategies, with a receipt: records looked up directly, what skills say, and
+    passages found by the plan of the intent. One that fails is named in the receipt.
+    INVALID_ARGUMENT: empty or over-long question, unknown intent, a persona or budget out of bounds. NOT_FOUND: as
+    KbSearch. UNAUTHENTICATED: no valid token. UNAVAILABLE: the database does not answer.
+    """
 
 @_typing.type_check_only
 class SearchServiceAsyncStub(SearchServiceStub):
@@ -77,6 +84,12 @@ class SearchServiceAsyncStub(SearchServiceStub):
     bases that the caller can see; records belong to no knowledge base, and every caller sees them.
     INVALID_ARGUMENT: empty or over-long query, unknown scope or kind, a number out of range, a filter that is not
     flat. UNAUTHENTICATED: no valid token.
+    """
+    AssembleContext: _aio.UnaryUnaryMultiCallable[_assemble_pb2.AssembleContextRequest, _assemble_pb2.AssembleContextResponse]  # type: ignore[assignment]
+    """Context for one question from three strategies, with a receipt: records looked up directly, what skills say, and
+    passages found by the plan of the intent. One that fails is named in the receipt.
+    INVALID_ARGUMENT: empty or over-long question, unknown intent, a persona or budget out of bounds. NOT_FOUND: as
+    KbSearch. UNAUTHENTICATED: no valid token. UNAVAILABLE: the database does not answer.
     """
 
 class SearchServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -117,6 +130,18 @@ class SearchServiceServicer(metaclass=_abc_1.ABCMeta):
         bases that the caller can see; records belong to no knowledge base, and every caller sees them.
         INVALID_ARGUMENT: empty or over-long query, unknown scope or kind, a number out of range, a filter that is not
         flat. UNAUTHENTICATED: no valid token.
+        """
+
+    @_abc_1.abstractmethod
+    def AssembleContext(
+        self,
+        request: _assemble_pb2.AssembleContextRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_assemble_pb2.AssembleContextResponse, _abc.Awaitable[_assemble_pb2.AssembleContextResponse]]:
+        """Context for one question from three strategies, with a receipt: records looked up directly, what skills say, and
+        passages found by the plan of the intent. One that fails is named in the receipt.
+        INVALID_ARGUMENT: empty or over-long question, unknown intent, a persona or budget out of bounds. NOT_FOUND: as
+        KbSearch. UNAUTHENTICATED: no valid token. UNAVAILABLE: the database does not answer.
         """
 
 def add_SearchServiceServicer_to_server(servicer: SearchServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,8 +1,13 @@
+from collections.abc import Mapping
+from typing import Any
+
 import grpc
+from google.protobuf import json_format
+from google.protobuf.message import Message
 
 from kbmesh.rpc import metadata_for
 from kbmesh.rpc.status import to_error
-from kbmesh.search.v1 import search_pb2, search_pb2_grpc
+from kbmesh.search.v1 import assemble_pb2, context_pb2, search_pb2, search_pb2_grpc
 from kbmesh.tiers import tier_from_proto
 from kbmesh.tools import KbSearchArguments
 from kbmesh.tools.request import to_request
@@ -25,16 +30,30 @@ class GrpcSearch:
     async def kb_search(
         self, authorization: str | None, asked: KbSearchArguments, *, explain: bool
     ) -> SearchAnswer:
+        response = await self._call(self._stub.KbSearch, authorization, to_request(asked, explain=explain))
+        return SearchAnswer(tuple(map(_passage, response.passages)), response.degraded, response.degraded_reason)
+
+    async def retrieve_context(self, authorization: str | None, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        request = json_format.ParseDict(dict(question), context_pb2.RetrieveContextRequest())
+        return _as_json(await self._call(self._stub.RetrieveContext, authorization, request))
+
+    async def assemble_context(self, authorization: str | None, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        request = json_format.ParseDict(dict(question), assemble_pb2.AssembleContextRequest())
+        return _as_json(await self._call(self._stub.AssembleContext, authorization, request))
+
+    async def _call(self, method: Any, authorization: str | None, request: Message) -> Any:
         try:
-            response = await self._stub.KbSearch(
-                to_request(asked, explain=explain),
-                timeout=self._timeout_s,
-                metadata=metadata_for(authorization),
-                wait_for_ready=False,
+            return await method(
+                request, timeout=self._timeout_s, metadata=metadata_for(authorization), wait_for_ready=False
             )
         except grpc.aio.AioRpcError as error:
             raise to_error(error, "search") from error
-        return SearchAnswer(tuple(map(_passage, response.passages)), response.degraded, response.degraded_reason)
+
+
+def _as_json(message: Message) -> dict[str, Any]:
+    return json_format.MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
 
 
 def _passage(passage: search_pb2.Passage) -> Passage:

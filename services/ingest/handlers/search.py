@@ -1,3 +1,6 @@
+from collections.abc import Mapping
+from typing import Any
+
 from kbmesh.errors import Unavailable
 from kbmesh.tools import KbSearchArguments
 from services.ingest.domain.search import SearchAnswer
@@ -13,6 +16,24 @@ async def kb_search(
         Unavailable: it does not answer, or this gateway knows none.
         InvalidArgument and the others of the search service, with its codes.
     """
+    return await _known(search).kb_search(authorization, asked, explain=explain)
+
+
+async def retrieve_context(
+    search: Search | None, authorization: str | None, question: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """As kb_search, of RetrieveContext, in the words of its contract."""
+    return await _known(search).retrieve_context(authorization, question)
+
+
+async def assemble_context(
+    search: Search | None, authorization: str | None, question: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """As kb_search, of AssembleContext, in the words of its contract."""
+    return await _known(search).assemble_context(authorization, question)
+
+
+def _known(search: Search | None) -> Search:
     if search is None:
         raise Unavailable("this gateway has no search service to ask", code="search_unavailable")
-    return await search.kb_search(authorization, asked, explain=explain)
+    return search

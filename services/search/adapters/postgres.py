@@ -114,7 +114,7 @@ class PostgresPassages:
             rows = await conn.fetch(
                 *reaching(reach, Scan.EXACT, CONTEXT_PASSAGES, *_caller(reach), list(chunk_ids))
             )
-        return [_context_passage(row) for row in rows]
+        return [context_passage(row) for row in rows]
 
 
 def _caller(visible: Visibility) -> tuple[UUID, list[UUID], list[UUID] | None]:
@@ -161,7 +161,7 @@ def _part(ordinal: int, content: str, metadata: dict[str, Any]) -> Part:
     )
 
 
-def _context_passage(row: asyncpg.Record) -> ContextPassage:
+def context_passage(row: asyncpg.Record) -> ContextPassage:
     metadata: dict[str, Any] = json.loads(row["metadata"])
     version = metadata.get("attributes", {}).get("version")
     return ContextPassage(

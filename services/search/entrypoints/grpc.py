@@ -8,26 +8,37 @@ import grpc
 
 from kbmesh.provenance import document_label
 from kbmesh.rpc import current_principal
-from kbmesh.search.v1 import context_pb2, search_pb2, search_pb2_grpc
+from kbmesh.search.v1 import assemble_pb2, context_pb2, search_pb2, search_pb2_grpc
 from kbmesh.tiers import tier_to_proto
 from services.search import handlers
 from services.search.domain.passages import Answer, Citation, Passage
 from services.search.domain.query import parse_query
 from services.search.domain.ranking import Score
 from services.search.domain.retrieval import Visibility
+from services.search.entrypoints.assemble import assemble_context
 from services.search.entrypoints.context import retrieve_context
 from services.search.entrypoints.stream import answers
 from services.search.entrypoints.wire import filters_of, mode_of
-from services.search.ports import ContextStore, QueryEmbedder
+from services.search.ports import ContextStore, QueryEmbedder, RecordSource, SkillSource
 
 SERVICE: Final = search_pb2.DESCRIPTOR.services_by_name["SearchService"].full_name
 
 
 class SearchServicer(search_pb2_grpc.SearchServiceServicer):
-    """`max_deadline_s` is what a call without a deadline of its own gets."""
+    """`max_deadline_s` is what a call without a deadline of its own gets; without `skills` there are none."""
 
-    def __init__(self, store: ContextStore, embedder: QueryEmbedder, *, max_deadline_s: float) -> None:
+    def __init__(
+        self,
+        store: ContextStore,
+        embedder: QueryEmbedder,
+        *,
+        records: RecordSource,
+        skills: SkillSource | None,
+        max_deadline_s: float,
+    ) -> None:
         self._store = store
+        self._records = records
+        self._skills = skills
         self._embedder = embedder
         self._max_deadline_s = max_deadline_s
 
@@ -79,6 +90,18 @@ class SearchServicer(search_pb2_grpc.SearchServiceServicer):
     ) -> context_pb2.RetrieveContextResponse:
         return await retrieve_context(
             request, store=self._store, embedder=self._embedder, remaining_s=self._remaining_s(context)
+        )
+
+    async def AssembleContext(
+        self, request: assemble_pb2.AssembleContextRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> assemble_pb2.AssembleContextResponse:
+        return await assemble_context(
+            request,
+            store=self._store,
+            records=self._records,
+            skills=self._skills,
+            embedder=self._embedder,
+            remaining_s=self._remaining_s(context),
         )
 
     def _remaining_s(self, context: grpc.aio.ServicerContext[Any, Any]) -> float:

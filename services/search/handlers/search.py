@@ -1,7 +1,5 @@
-from dataclasses import replace
 from datetime import datetime
 
-from kbmesh.errors import NotFound
 from services.search.domain.conflicts import flag_conflicts
 from services.search.domain.duplicates import SPARE, collapse
 from services.search.domain.expansion import merge
@@ -9,6 +7,7 @@ from services.search.domain.passages import Answer
 from services.search.domain.query import Query
 from services.search.domain.ranking import Candidate, Ranked, rank
 from services.search.domain.retrieval import Visibility
+from services.search.handlers.channels import within_channel
 from services.search.handlers.legs import ask_legs
 from services.search.ports import PassageStore, QueryEmbedder
 
@@ -29,7 +28,7 @@ async def kb_search(
         Unavailable: the database does not answer, or the vector leg does not and is the only one asked for.
     """
     if query.channel_id is not None:
-        visible = await _within_channel(query.channel_id, visible, store)
+        visible = await within_channel(query.channel_id, visible, store)
     mode = query.mode
 
     def choose(nearest: list[Candidate], keyword: list[Candidate]) -> list[Ranked]:
@@ -48,10 +47,3 @@ async def kb_search(
     )
     passages = merge(collapse(found, len(found)), query.limit) if query.expand else collapse(found, query.limit)
     return Answer(flag_conflicts(passages, query.text), degraded_reason)
-
-
-async def _within_channel(channel_id: str, visible: Visibility, store: PassageStore) -> Visibility:
-    kb_ids = await store.channel_bases(visible, channel_id)
-    if kb_ids is None:
-        raise NotFound("no such channel", code="channel_not_found")
-    return replace(visible, kb_ids=kb_ids if visible.kb_ids is None else kb_ids & visible.kb_ids)

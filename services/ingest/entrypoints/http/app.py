@@ -10,6 +10,7 @@ from services.ingest.entrypoints.http import (
     channels,
     compat,
     content,
+    context,
     documents,
     events,
     health,
@@ -75,6 +76,7 @@ def create_app(gateway: Gateway, *, health_only: bool = False) -> FastAPI:
         app.include_router(lifecycle.router)
         app.include_router(channels.router)
         app.include_router(search.router)
+        app.include_router(context.router)
         app.include_router(compat.router)
         app.include_router(events.router)
         app.include_router(webhooks.router)
