@@ -22,6 +22,9 @@ SERVER_SETTINGS: Final = {
     # Bases differ in size by orders of magnitude: one plan for all is ten times slower on the large ones.
     "plan_cache_mode": "force_custom_plan",
     "jit": "off",
+    # Every statement has an index for its rows. The planner cannot know how many of them the caller sees, and would
+    # read whole tables where there are few bases.
+    "enable_seqscan": "off",
     # Off by default: a filtered scan then gives up after ef_search rows, whether they are visible or not.
     "hnsw.iterative_scan": "relaxed_order",
     "hnsw.ef_search": "100",
