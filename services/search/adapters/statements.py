@@ -32,6 +32,9 @@ VISIBLE_VECTORS: Final = f"{_VISIBLE} {OF_VECTORS}"
 
 ACTIVE_SPACE: Final = "SELECT id, table_name, dimensions FROM embedding_spaces WHERE status = 'active'"
 
+# -1 before the first ANALYZE.
+ALL_CHUNKS: Final = "SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = 'chunks'::regclass"
+
 # $4: count no further than this. Only chunks of documents have a knowledge base, so the index alone can answer.
 COUNT_CHUNKS: Final = f"""
 SELECT count(*) FROM (SELECT FROM chunks WHERE live AND kb_id = ANY({VISIBLE_BASES}) {OF_CHUNKS} LIMIT $4) AS seen
