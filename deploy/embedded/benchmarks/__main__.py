@@ -4,7 +4,18 @@ from typing import Final
 
 from deploy.embedded.benchmarks.report import quiet_logs
 
-NAMES: Final = ("encoding", "consumer", "pipeline", "vectors", "query", "gpu", "extraction", "upload", "fairness")
+NAMES: Final = (
+    "encoding",
+    "consumer",
+    "pipeline",
+    "vectors",
+    "query",
+    "search",
+    "gpu",
+    "extraction",
+    "upload",
+    "fairness",
+)
 
 
 def main() -> None:
