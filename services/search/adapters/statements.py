@@ -73,8 +73,8 @@ FORCE_INDEX: Final = "SET LOCAL enable_sort = off"
 # chunks is known from ANALYZE's statistics, the others are counted.
 #
 # Any of them makes a match, which for common words is a third of all chunks. So in large bases matches are sought
-# by the rarest lexemes, as many as promise $5 matches, and by the first that is too common (it may be the only one
-# that is found at all).
+# by the rarest lexemes, as many as promise $5 matches, and if these find too little by the first that is too
+# common (it may be the only one that is found at all).
 QUESTION: Final = rf"""
 WITH known AS (
     SELECT lexeme, share
@@ -110,13 +110,16 @@ WHERE similarity > 0
 ORDER BY similarity DESC, id LIMIT $5
 """
 
-# $6: the rare part of the question, $7: rank at most so many of its matches, $8: the common part, $9: as $7.
+# $6: the rare part of the question, $7: rank at most so many of its matches, $8: the common part, asked only if
+# the rare one finds less than $5, $9: as $7.
 BY_KEYWORDS_BY_INDEX: Final = f"""
-(SELECT id, -(bm25 <#> $4) AS similarity, tier, valid_until FROM chunks
- WHERE tsv @@ $6::tsquery AND {VISIBLE} LIMIT $7)
+WITH rare AS MATERIALIZED (
+    SELECT id, -(bm25 <#> $4) AS similarity, tier, valid_until FROM chunks
+    WHERE tsv @@ $6::tsquery AND {VISIBLE} LIMIT $7)
+SELECT * FROM rare
 UNION
 (SELECT id, -(bm25 <#> $4) AS similarity, tier, valid_until FROM chunks
- WHERE tsv @@ $8::tsquery AND {VISIBLE} LIMIT $9)
+ WHERE (SELECT count(*) FROM rare) < $5 AND tsv @@ $8::tsquery AND {VISIBLE} LIMIT $9)
 ORDER BY similarity DESC, id LIMIT $5
 """
 
