@@ -6,7 +6,7 @@ SERVICE_PROTOS := $(shell grep -l '^service ' $(PROTOS))
 
 .PHONY: help
 help: ## List what can be done
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-13s %s\n", $$1, $$2}'
 
 .PHONY: setup
 setup: .venv/.installed ## Create .venv with the locked dependencies
@@ -33,6 +33,10 @@ down: setup ## Stop the stack that make up started in .kbmesh/
 .PHONY: bench
 bench: setup ## Measure encoding, the consumer, queries and the rest; JSON lines
 	$(BIN)/python -m deploy.embedded.benchmarks
+
+.PHONY: bench-search
+bench-search: setup ## Measure search over 10,000 and 100,000 chunks: time, recall, sizes; JSON lines
+	$(BIN)/python -m deploy.embedded.benchmarks search
 
 .PHONY: eval
 eval: setup ## Measure how well search finds, also on collections under KBMESH_EVAL_DIR; JSON lines

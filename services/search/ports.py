@@ -38,6 +38,10 @@ class PassageStore(Protocol):
         """
         ...
 
+    async def estimate_all_chunks(self) -> int:
+        """Of all callers and kinds, as the last ANALYZE found, known for a minute; 0 before the first."""
+        ...
+
     async def count_chunks(self, visible: Visibility, *, at_most: int) -> int: ...
 
     async def by_vector(

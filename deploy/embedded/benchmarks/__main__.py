@@ -10,6 +10,7 @@ NAMES: Final = (
     "pipeline",
     "vectors",
     "query",
+    "search",
     "gpu",
     "extraction",
     "upload",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from services.search.adapters.reach import reaching
-from services.search.adapters.statements import OF_CHUNKS, OF_VECTORS, VISIBLE_BASES
+from services.search.adapters.statements import IN_BASES, OF_BASES, OF_CHUNKS, OF_VECTORS, VISIBLE_BASES
 from services.search.domain.context import Reach
 from services.search.domain.filters import Filters
 from services.search.domain.retrieval import Scan, Visibility
@@ -19,6 +19,9 @@ _IN_RANGE: Final = "$ ? (($gte == null || @ >= $gte) && ($lte == null || @ <= $l
 def narrowed(visible: Visibility, scan: Scan, statement: str, *arguments: object) -> tuple[Any, ...]:
     """`statement` and its arguments, for the rows of those documents alone that the filters let through, or for
     the chunks of all kinds that a Reach admits."""
+    if scan is Scan.INDEX or (visible.filters is not None and not isinstance(visible, Reach)):
+        # Rows are found by another index, or by their documents; what is counted of whole bases stays.
+        statement = statement.replace(f"AND {OF_BASES}", f"AND {IN_BASES}")
     if isinstance(visible, Reach):
         return reaching(visible, scan, statement, *arguments)
     if visible.filters is None or not (OF_CHUNKS in statement or OF_VECTORS in statement):

@@ -1,4 +1,5 @@
 import json
+import math
 import time
 from collections.abc import Sequence
 from typing import Any, Final
@@ -22,9 +23,12 @@ SERVER_SETTINGS: Final = {
     # Bases differ in size by orders of magnitude: one plan for all is ten times slower on the large ones.
     "plan_cache_mode": "force_custom_plan",
     "jit": "off",
+    # Every statement has an index for its rows. The planner cannot know how many of them the caller sees, and
+    # would read whole tables where there are few bases.
+    "enable_seqscan": "off",
     # Off by default: a filtered scan then gives up after ef_search rows, whether they are visible or not.
     "hnsw.iterative_scan": "relaxed_order",
-    "hnsw.ef_search": "100",
+    "hnsw.ef_search": "200",
 }
 """What every connection of the pool must be opened with."""
 
@@ -35,6 +39,7 @@ MATCHES_RANKED: Final = 5_000
 MATCHES_COUNTED: Final = 1_000
 """Of one word, in everybody's bases; where 100,000 chunks were analyzed, no word that is counted has more."""
 SPACE_CACHED_S: Final = 5.0
+ALL_CHUNKS_CACHED_S: Final = 60.0
 
 
 class PostgresPassages:
@@ -44,6 +49,8 @@ class PostgresPassages:
         self._pool = pool
         self._space: Space | None = None
         self._space_read_at = 0.0
+        self._all_chunks = 0
+        self._all_chunks_read_at = -math.inf
 
     async def active_space(self, *, cached: bool = True) -> Space | None:
         if not cached or self._space is None or time.monotonic() - self._space_read_at > SPACE_CACHED_S:
@@ -59,6 +66,13 @@ class PostgresPassages:
         if not rows:
             return None
         return frozenset(UUID(kb_id) for row in rows for kb_id in json.loads(row["settings"])["kb_ids"])
+
+    async def estimate_all_chunks(self) -> int:
+        if time.monotonic() - self._all_chunks_read_at > ALL_CHUNKS_CACHED_S:
+            async with connection(self._pool) as conn:
+                self._all_chunks = await conn.fetchval(statements.ALL_CHUNKS)
+            self._all_chunks_read_at = time.monotonic()
+        return self._all_chunks
 
     async def count_chunks(self, visible: Visibility, *, at_most: int) -> int:
         async with connection(self._pool) as conn:

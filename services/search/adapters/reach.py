@@ -6,7 +6,14 @@ import json
 from typing import Any, Final
 
 from kbmesh.provenance import DOCUMENT_CHUNK
-from services.search.adapters.statements import OF_BASES, OF_CHUNKS, OF_DOCUMENTS_ONLY, OF_VECTORS, VISIBLE
+from services.search.adapters.statements import (
+    IN_BASES,
+    OF_BASES,
+    OF_CHUNKS,
+    OF_DOCUMENTS_ONLY,
+    OF_VECTORS,
+    VISIBLE,
+)
 from services.search.domain.context import Reach
 from services.search.domain.retrieval import Scan
 
@@ -46,6 +53,7 @@ def reaching(visible: Reach, scan: Scan, statement: str, *arguments: object) -> 
     statement = (
         statement.replace(OF_DOCUMENTS_ONLY, "")
         .replace("FROM documents", _SOURCES)
+        .replace(IN_BASES, admitted.replace(OF_BASES, IN_BASES).format_map(names))
         .replace(OF_BASES, admitted.format_map(names))
     )
     if visible.attributes and (OF_CHUNKS in statement or OF_VECTORS in statement):

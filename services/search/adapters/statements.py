@@ -16,8 +16,14 @@ VISIBLE_BASES: Final = f"""ARRAY(
 OF_CHUNKS: Final = "/* narrowed chunks */"
 OF_VECTORS: Final = "/* narrowed vectors */"
 
-# What reach.py puts other kinds in the place of.
+# What reach.py puts other kinds in the place of. OF_BASES finds rows, by an index on the base. IN_BASES says the
+# same of rows that another index has found: for each of them PostgreSQL would go through an array of perhaps
+# thousands of bases, and looks into a hash table instead. IS TRUE keeps it from becoming a join.
 OF_BASES: Final = f"kb_id = ANY({VISIBLE_BASES})"
+IN_BASES: Final = f"""(kb_id IN (
+        SELECT id FROM knowledge_bases
+        WHERE {OWN_OR_TEAMS}
+          AND ($3::uuid[] IS NULL OR id = ANY($3::uuid[])))) IS TRUE"""
 OF_DOCUMENTS_ONLY: Final = "kind = 'document_chunk' AND "
 
 _VISIBLE: Final = f"live AND {OF_DOCUMENTS_ONLY}{OF_BASES}"
@@ -25,6 +31,9 @@ VISIBLE: Final = f"{_VISIBLE} {OF_CHUNKS}"
 VISIBLE_VECTORS: Final = f"{_VISIBLE} {OF_VECTORS}"
 
 ACTIVE_SPACE: Final = "SELECT id, table_name, dimensions FROM embedding_spaces WHERE status = 'active'"
+
+# -1 before the first ANALYZE.
+ALL_CHUNKS: Final = "SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = 'chunks'::regclass"
 
 # $4: count no further than this. Only chunks of documents have a knowledge base, so the index alone can answer.
 COUNT_CHUNKS: Final = f"""
@@ -64,8 +73,8 @@ FORCE_INDEX: Final = "SET LOCAL enable_sort = off"
 # chunks is known from ANALYZE's statistics, the others are counted.
 #
 # Any of them makes a match, which for common words is a third of all chunks. So in large bases matches are sought
-# by the rarest lexemes, as many as promise $5 matches, and by the first that is too common (it may be the only one
-# that is found at all).
+# by the rarest lexemes, as many as promise $5 matches, and if these find too little by the first that is too
+# common (it may be the only one that is found at all).
 QUESTION: Final = rf"""
 WITH known AS (
     SELECT lexeme, share
@@ -80,7 +89,7 @@ found AS MATERIALIZED (
     SELECT lexeme, quoted, total, least(total, coalesce(share * total, (
         SELECT count(*)
         FROM (SELECT kind, kb_id FROM chunks WHERE live AND tsv @@ quoted::tsquery LIMIT $6) AS everywhere
-        WHERE {OF_DOCUMENTS_ONLY}{OF_BASES}))) AS expected
+        WHERE {OF_DOCUMENTS_ONLY}{IN_BASES}))) AS expected
     FROM visible CROSS JOIN words LEFT JOIN known USING (lexeme)),
 ordered AS (
     SELECT lexeme, quoted, ln(1 + (total - expected + 0.5) / (expected + 0.5)) AS idf,
@@ -101,13 +110,16 @@ WHERE similarity > 0
 ORDER BY similarity DESC, id LIMIT $5
 """
 
-# $6: the rare part of the question, $7: rank at most so many of its matches, $8: the common part, $9: as $7.
+# $6: the rare part of the question, $7: rank at most so many of its matches, $8: the common part, asked only if
+# the rare one finds less than $5, $9: as $7.
 BY_KEYWORDS_BY_INDEX: Final = f"""
-(SELECT id, -(bm25 <#> $4) AS similarity, tier, valid_until FROM chunks
- WHERE tsv @@ $6::tsquery AND {VISIBLE} LIMIT $7)
+WITH rare AS MATERIALIZED (
+    SELECT id, -(bm25 <#> $4) AS similarity, tier, valid_until FROM chunks
+    WHERE tsv @@ $6::tsquery AND {VISIBLE} LIMIT $7)
+SELECT * FROM rare
 UNION
 (SELECT id, -(bm25 <#> $4) AS similarity, tier, valid_until FROM chunks
- WHERE tsv @@ $8::tsquery AND {VISIBLE} LIMIT $9)
+ WHERE (SELECT count(*) FROM rare) < $5 AND tsv @@ $8::tsquery AND {VISIBLE} LIMIT $9)
 ORDER BY similarity DESC, id LIMIT $5
 """
 

@@ -13,8 +13,10 @@ CANDIDATES: Final = 50
 """Per leg; ranking sees no more."""
 
 EXACT_UP_TO: Final = 10_000
-"""Chunks. Measured on 100,000 vectors of 384 values: comparing all of 10,000 takes 14 ms and misses nothing; the
-HNSW index filtered down to a tenth or less of its rows takes longer and finds 0.8 to 0.97 of the nearest."""
+"""Chunks, however many there are: comparing them all takes 14 ms and misses nothing."""
+
+EXACT_SHARE: Final = 500
+"""Chunks, of the cost of a row that an exact scan compares and of one that the index gives (decision 13)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,18 @@ class Scan(Enum):
     INDEX = "index"
 
 
-def choose_scan(visible_chunks: int) -> Scan:
-    """Exact while few chunks are visible: it misses nothing, and is faster than filtering what an index finds."""
-    return Scan.EXACT if visible_chunks <= EXACT_UP_TO else Scan.INDEX
+def exact_up_to(all_chunks: int) -> int:
+    """How many visible ones of `all_chunks` are looked through.
+
+    That takes as long as they are many, and misses nothing. The index gives everybody's chunks and goes on until
+    enough are visible: that takes longer, and finds less, the smaller their share. Both cost the same where
+    visible² = EXACT_SHARE × all.
+    """
+    return max(EXACT_UP_TO, math.isqrt(EXACT_SHARE * all_chunks))
+
+
+def choose_scan(visible_chunks: int, all_chunks: int) -> Scan:
+    return Scan.EXACT if visible_chunks <= exact_up_to(all_chunks) else Scan.INDEX
 
 
 @dataclass(frozen=True, slots=True)

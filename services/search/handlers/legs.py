@@ -15,7 +15,6 @@ from services.search.domain.passages import Passage
 from services.search.domain.query import Mode
 from services.search.domain.ranking import Candidate, Ranked, Score
 from services.search.domain.retrieval import (
-    EXACT_UP_TO,
     QueryVector,
     Scan,
     Space,
@@ -24,6 +23,7 @@ from services.search.domain.retrieval import (
     Visibility,
     check_comparable,
     choose_scan,
+    exact_up_to,
 )
 from services.search.ports import PassageStore, QueryEmbedder
 
@@ -56,7 +56,9 @@ async def ask_legs(
     """
     leg = _VectorLeg(text, store, embedder, deadline=time.monotonic() + remaining_s)
     async with _background(leg.encode() if mode.by_vector else _nothing()) as encoding:
-        scan = choose_scan(await store.count_chunks(visible, at_most=EXACT_UP_TO + 1))
+        all_chunks = await store.estimate_all_chunks()
+        visible_chunks = await store.count_chunks(visible, at_most=exact_up_to(all_chunks) + 1)
+        scan = choose_scan(visible_chunks, all_chunks)
         for tries in range(1, MAX_TRIES + 1):
             by_keywords = store.by_keywords(text, visible, scan) if mode.by_keywords else _nothing()
             async with _background(by_keywords) as keyword:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.embedded.benchmarks.corpus import Corpus, topic_words
 from deploy.embedded.benchmarks.files import make_file
 from deploy.embedded.benchmarks.memory import PeakMemory
 from deploy.embedded.benchmarks.upload import make_text
@@ -43,3 +44,15 @@ async def test_memory_is_measured_at_its_highest() -> None:
     async with PeakMemory(resident) as memory:
         await risen.wait()
     assert (memory.idle, memory.peak) == (10, 30)
+
+
+def test_a_corpus_is_the_same_in_every_run_and_a_topic_has_its_own_words_and_direction() -> None:
+    corpus = Corpus(20, 64)
+    (questions, vectors), (again, same) = corpus.questions(40), Corpus(20, 64).questions(40)
+    assert questions == again
+    assert (vectors == same).all()
+    similarity = vectors @ corpus.centres.T
+    nearest = set(similarity.argmax(axis=1).tolist())
+    assert len(nearest) > 30
+    own = [set(topic_words(topic)) for topic in similarity.argmax(axis=1).tolist()]
+    assert sum(len(words & set(text.split())) >= 3 for words, text in zip(own, questions, strict=True)) >= 38

@@ -56,6 +56,9 @@ class Store:
     async def by_keywords(self, text: str, visible: Visibility, scan: Scan) -> list[Candidate]:
         return []
 
+    async def estimate_all_chunks(self) -> int:
+        return 0
+
     async def passages(self, chunk_ids: Sequence[UUID], visible: Visibility, *, around: int = 0) -> list[Passage]:
         return []
 

@@ -62,6 +62,9 @@ class FakeStore:
     async def channel_bases(self, visible: Visibility, channel_id: str) -> frozenset[UUID] | None:
         return self.channels.get(channel_id)
 
+    async def estimate_all_chunks(self) -> int:
+        return self.visible_chunks
+
     async def count_chunks(self, visible: Visibility, *, at_most: int) -> int:
         self.seen_bases = visible.kb_ids
         return min(self.visible_chunks, at_most)

@@ -16,10 +16,20 @@ SPACE = Space("mini_2", "vectors_mini_2", 2)
 
 
 @pytest.mark.parametrize(
-    ("visible", "scan"), [(0, Scan.EXACT), (EXACT_UP_TO, Scan.EXACT), (EXACT_UP_TO + 1, Scan.INDEX)]
+    ("visible", "of", "scan"),
+    [
+        (0, 0, Scan.EXACT),
+        (EXACT_UP_TO, 10_000, Scan.EXACT),
+        (EXACT_UP_TO + 1, 100_000, Scan.INDEX),
+        (100_000, 100_000, Scan.INDEX),
+        (20_000, 1_000_000, Scan.EXACT),
+        (25_000, 1_000_000, Scan.INDEX),
+    ],
 )
-def test_few_chunks_are_looked_through_and_many_sought_by_index(visible: int, scan: Scan) -> None:
-    assert choose_scan(visible) is scan
+def test_few_chunks_or_a_small_share_are_looked_through_and_many_sought_by_index(
+    visible: int, of: int, scan: Scan
+) -> None:
+    assert choose_scan(visible, of) is scan
 
 
 def test_a_vector_of_the_active_space_is_compared() -> None:
