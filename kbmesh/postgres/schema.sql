@@ -642,6 +642,13 @@ CREATE INDEX chunks_tsv ON public.chunks USING gin (tsv) WHERE live;
 
 
 --
+-- Name: documents_chunk_counts; Type: INDEX; Schema: public; Owner: -
+--
+
+CREATE INDEX documents_chunk_counts ON public.documents USING btree (kb_id) INCLUDE (chunk_count);
+
+
+--
 -- Name: documents_listing; Type: INDEX; Schema: public; Owner: -
 --
 
@@ -819,4 +826,5 @@ INSERT INTO public.schema_migrations (version) VALUES
     ('20261130183000'),
     ('20261130190000'),
     ('20261130200000'),
-    ('20261201000100');
+    ('20261201000100'),
+    ('20261201000400');
