@@ -40,7 +40,7 @@ class RetrieveContextRequest(_message.Message):
     """Passages wanted, 1 to 50; absent: 10."""
     min_score: _builtins.float
     """0 to 1; absent: 0.4. Kept are passages whose cosine similarity to the query is no less, and those found by
-    their words alone whose rank score in the keyword leg (1 for the best) is no less.
+    their words alone whose share of the best keyword score is no less.
     """
     run_id: _builtins.str
     """As "run_id" and "scan_id" in metadata_filter, which must not name them again."""

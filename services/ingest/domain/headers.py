@@ -1,6 +1,7 @@
 """What the embedding model reads ahead of a chunk of a document: which file it is from, and where in it."""
 
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Final
 
 from kbmesh.provenance import Category
@@ -21,21 +22,24 @@ class Origin:
 
 
 def compose_header(origin: Origin, splitter: Splitter, headings: tuple[str, ...]) -> str:
-    """At most MAX_TOKENS. `headings` are outermost first; where they are too long, the outer ones are left out."""
-    filename = _beginning(origin.filename, MAX_FILENAME_TOKENS, splitter)
-    header = f"File: {filename}\nCategory: {origin.category.replace('_', ' ')}"
-    if not headings:
-        return header
-    header += "\nSection: "
-    room = MAX_TOKENS - splitter.count(header)
-    *outer, section = headings
-    section = _beginning(section, room, splitter)
-    for heading in reversed(outer):
-        longer = f"{heading} > {section}"
-        if len(longer) > MAX_PART_CHARS or splitter.count(longer) > room:
-            break
-        section = longer
-    return header + section
+    """At most MAX_TOKENS, and nothing that says nothing: a name without a letter, the category `other`. `headings`
+    are outermost first; where they are too long, the outer ones are left out."""
+    lines = []
+    if any(map(str.isalpha, PurePath(origin.filename).stem)):
+        lines.append(f"File: {_beginning(origin.filename, MAX_FILENAME_TOKENS, splitter)}")
+    if origin.category is not Category.OTHER:
+        lines.append(f"Category: {origin.category.replace('_', ' ')}")
+    if headings:
+        room = MAX_TOKENS - splitter.count("\n".join([*lines, "Section: "]))
+        *outer, section = headings
+        section = _beginning(section, room, splitter)
+        for heading in reversed(outer):
+            longer = f"{heading} > {section}"
+            if len(longer) > MAX_PART_CHARS or splitter.count(longer) > room:
+                break
+            section = longer
+        lines.append(f"Section: {section}")
+    return "\n".join(lines)
 
 
 def _beginning(text: str, tokens: int, splitter: Splitter) -> str:

@@ -93,14 +93,15 @@ class ContextAnswer:
 def order(
     nearest: Iterable[Candidate], keyword: Iterable[Candidate], query: ContextQuery, *, now: datetime
 ) -> list[Ranked]:
-    """What clears `min_score`, best first: by cosine similarity or, found by keywords alone, by the rank score in
-    that leg, which is 1 for its best. Cosines say nothing of identifiers, which keywords find."""
+    """What clears `min_score`, best first: by cosine similarity or, found by keywords alone, by the share of the
+    best score in that leg. Cosines say nothing of identifiers, which keywords find."""
+    keyword = list(keyword)
     ranked = rank((one for one in nearest if one.similarity >= query.min_score), keyword, now=now)
+    floor = query.min_score * max((one.similarity for one in keyword), default=0.0)
     kept = [
         one
         for one in ranked
-        # Of relevance, half is of the keyword leg.
-        if one.score.vector_rank is not None or 2 * one.score.relevance >= query.min_score
+        if one.score.vector_rank is not None or (one.score.keyword_similarity or 0.0) >= floor
     ]
     return kept if query.by_provenance else _by_relevance(kept)
 

@@ -26,6 +26,13 @@ def test_text_before_the_first_heading_has_no_section(splitter: TokenizerSplitte
     assert compose_header(DICTIONARY, splitter, ()) == "File: data_dictionary.md\nCategory: data dictionary"
 
 
+def test_a_name_without_a_letter_and_the_category_other_say_nothing(splitter: TokenizerSplitter) -> None:
+    nameless = Origin("20260114-0003.pdf", Category.OTHER)
+    assert compose_header(nameless, splitter, ()) == ""
+    assert compose_header(nameless, splitter, ("Tables",)) == "Section: Tables"
+    assert compose_header(Origin("notes", Category.OTHER), splitter, ()) == "File: notes"
+
+
 def test_of_a_deep_path_the_inner_headings_are_kept(splitter: TokenizerSplitter) -> None:
     path = tuple(f"Chapter {n} of the handbook" for n in range(1, 20))
     header = compose_header(DICTIONARY, splitter, path)

@@ -82,7 +82,7 @@ def test_the_floor_is_one_of_cosine_similarity() -> None:
     assert ordered(nearest, [], query()) == [FIRST, SECOND]
 
 
-def test_what_keywords_alone_find_is_judged_by_its_place_among_them() -> None:
+def test_what_keywords_alone_find_is_judged_by_its_share_of_the_best_score() -> None:
     keyword = [candidate(FIRST, 9.0), candidate(SECOND, 4.5), candidate(THIRD, 3.0)]
 
     assert ordered([candidate(FIRST, 0.1)], keyword, query()) == [FIRST, SECOND]
@@ -100,5 +100,5 @@ def test_sources_count_by_their_provenance_unless_relevance_alone_is_asked_for()
     assert ordered(nearest, [], query()) == [SECOND, THIRD, FIRST]
     alone = order(nearest, [], query(by_provenance=False), now=NOW)
     assert [one.chunk_id for one in alone] == [FIRST, SECOND, THIRD]
-    assert alone[0].score.value == 0.5
-    assert alone[0].score.reason == "relevance 0.50 alone"
+    assert alone[0].score.value == 0.25
+    assert alone[0].score.reason == "relevance 0.25 alone"

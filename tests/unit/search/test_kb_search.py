@@ -148,7 +148,7 @@ async def test_both_legs_are_fused_and_passages_stand_in_the_order_of_their_scor
     answer = await search()
 
     assert ids(answer) == [BY_VECTOR, BY_KEYWORD]
-    assert [score.value for _, score in answer.passages] == [0.5, 0.35]
+    assert [score.value for _, score in answer.passages] == [0.25, 0.175]
     assert answer.degraded_reason == ""
 
 
@@ -300,8 +300,8 @@ async def test_a_vector_that_is_asked_for_and_cannot_be_had_is_an_outage(code: s
 
 
 async def test_what_scores_less_than_asked_for_is_left_out() -> None:
-    assert ids(await search(min_score=0.35)) == [BY_VECTOR, BY_KEYWORD]
-    assert ids(await search(min_score=0.36)) == [BY_VECTOR]
+    assert ids(await search(min_score=0.175)) == [BY_VECTOR, BY_KEYWORD]
+    assert ids(await search(min_score=0.18)) == [BY_VECTOR]
     assert ids(await search(min_score=1)) == []
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from kbmesh.provenance import Tier
 from services.search.domain.ranking import Candidate, rank
+from services.search.domain.retrieval import CANDIDATES
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 A, B, C = (UUID(int=number) for number in (1, 2, 3))
@@ -60,7 +61,22 @@ def test_what_is_far_behind_the_best_of_its_leg_is_left_out() -> None:
 
 
 def test_far_behind_in_one_leg_still_counts_in_the_other() -> None:
-    assert order([Candidate(A, 0.8, FACT), Candidate(B, 0.3, FACT)], [Candidate(B, 0.1, FACT)]) == [A, B]
+    first, second = rank([Candidate(A, 0.8, FACT), Candidate(B, 0.3, FACT)], [Candidate(B, 0.1, FACT)], now=NOW)
+
+    assert (first.chunk_id, second.chunk_id) == (B, A)
+    assert first.score.relevance == pytest.approx(((0.3 / 0.8 + 1) / 2) ** 2)
+
+
+def test_out_of_sight_of_a_full_leg_is_nearly_as_near_as_its_last() -> None:
+    others = [UUID(int=number) for number in range(10, 10 + CANDIDATES)]
+    vector = [Candidate(other, 0.8 - 0.4 * place / (CANDIDATES - 1), FACT) for place, other in enumerate(others)]
+
+    def relevance(vector: list[Candidate]) -> float:
+        ranked = rank(vector, [Candidate(A, 0.1, FACT)], now=NOW)
+        return next(one.score.relevance for one in ranked if one.chunk_id == A)
+
+    assert relevance(vector) == pytest.approx(((0.8 * 0.5 + 1) / 2) ** 2)
+    assert relevance(vector[:-1]) == 0.25  # of a leg that has nothing more to give, nothing
 
 
 def test_ties_break_on_the_id() -> None:
@@ -78,8 +94,8 @@ def test_ties_break_on_the_id() -> None:
 def test_what_is_past_its_validity_weighs_less_and_the_reason_says_so() -> None:
     [one] = rank([Candidate(A, 0.5, ADVICE, NOW - timedelta(seconds=1))], [], now=NOW)
 
-    assert one.score.value == pytest.approx(0.5 * 0.55 * 0.85)
-    assert one.score.reason == ("relevance 0.50 (vector rank 1) x AdvisoryGuidance 0.55 x past its validity 0.85")
+    assert one.score.value == pytest.approx(0.25 * 0.55 * 0.85)
+    assert one.score.reason == ("relevance 0.25 (vector rank 1) x AdvisoryGuidance 0.55 x past its validity 0.85")
 
 
 def test_nothing_found_is_an_empty_order() -> None:
