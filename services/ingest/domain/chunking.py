@@ -166,16 +166,18 @@ class _Cutter:
         """Spans within the limit, the first within `room`."""
         # Prose may hold headings as long as paragraphs, so that not all of it is under the same.
         limit = min(self._limits[self.block_at(start) : self.block_at(end - 1) + 1])
-        covered = start
+        covered = done = start
         for a, b in self._splitter.split(self._text[start:end], room, limit):
             begin, stop = max(start + a, covered), start + b
-            too_long = stop - begin > self._characters(room)
+            # Few tokens can be a long overlap: neither an over-long span nor what follows it repeats anything.
+            if too_long := stop - begin > self._characters(room):
+                begin = max(begin, done)
             if too_long or begin > start + a:
                 yield from self._split_by_characters(begin, stop, room, limit)
             else:
                 yield begin, stop
-            # What follows an over-long span begins where it ends: few tokens can be a long overlap.
-            covered = _skip_space(self._text, stop, end) if too_long else start
+            done = _skip_space(self._text, stop, end)
+            covered = done if too_long else start
             room = limit
 
     def _split_by_characters(self, begin: int, end: int, room: int, limit: int) -> Iterator[Span]:

@@ -1,6 +1,7 @@
 """The rules one by one, with a splitter whose tokens are words."""
 
 import re
+from itertools import pairwise
 
 from services.ingest.domain.chunking import MAX_CHUNK_CHARS, Span, chunk
 from services.ingest.domain.extraction import ChunkDraft, Part, assemble
@@ -48,6 +49,20 @@ def test_a_chunk_of_long_words_ends_between_two_of_them() -> None:
     drafts = cut(text(long_words))
     assert all(len(draft.content) <= MAX_CHUNK_CHARS for draft in drafts)
     assert {word for draft in drafts for word in draft.content.split()} == {"x" * 900}
+
+
+class _Overlapping(WordSplitter):
+    """Its second span repeats most of the first: few words, so little overlap in tokens."""
+
+    def split(self, text: str, room: int, limit: int) -> list[Span]:
+        return [(0, 53), (9, len(text))] if text.startswith("w0") else super().split(text, room, limit)
+
+
+def test_a_span_that_is_cut_by_its_characters_repeats_nothing_of_the_one_before() -> None:
+    short = words(18)[:53]
+    drafts = chunk(assemble([text(short + " " + " ".join(["x" * 900] * 12))]), _Overlapping())
+    assert drafts[0].char_end == 53
+    assert [before.char_end < after.char_start for before, after in pairwise(drafts)] == [True] * (len(drafts) - 1)
 
 
 def test_a_small_document_is_one_chunk() -> None:
