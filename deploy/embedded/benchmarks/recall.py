@@ -15,7 +15,8 @@ from kbmesh.provenance import Category
 from services.search.adapters.postgres import PostgresPassages
 from services.search.domain.filters import Filters, Range
 from services.search.domain.ranking import Candidate
-from services.search.domain.retrieval import QueryVector, Scan, Space, Visibility, choose_scan, exact_up_to
+from services.search.domain.retrieval import QueryVector, Scan, Space, Visibility
+from services.search.handlers.legs import plan_scan
 
 AT: Final = 10
 TIE: Final = 1e-6
@@ -54,7 +55,7 @@ async def measure_recall(store: PostgresPassages, space: Space, corpus: Corpus, 
     asked = list(zip(*corpus.questions(questions), strict=True))
     for selection in selections():
         visible = selection.visible
-        scan = await planned_scan(store, visible)
+        scan = await plan_scan(visible, store)
         recalls: dict[str, list[float]] = {"vector": [], "keyword": []}
         seconds: dict[tuple[str, Scan], list[float]] = {}
         for text, values in asked:
@@ -83,12 +84,6 @@ async def measure_recall(store: PostgresPassages, space: Space, corpus: Corpus, 
                 leg_p50_ms=ms(seconds[leg, scan]),
                 exact_p50_ms=ms(seconds[leg, Scan.EXACT]),
             )
-
-
-async def planned_scan(store: PostgresPassages, visible: Visibility) -> Scan:
-    """As a search chooses it."""
-    of = await store.estimate_all_chunks()
-    return choose_scan(await store.count_chunks(visible, at_most=exact_up_to(of) + 1), of)
 
 
 def recall(found: Sequence[Candidate], exact: Sequence[Candidate]) -> float:

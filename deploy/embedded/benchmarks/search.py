@@ -1,9 +1,10 @@
 """Search over many chunks: KbSearch against its parts alone, at 1, 8 and 32 clients, and what each leg finds.
 
 Each size has a stack of its own. In turn, question by question, one client asks the search service over gRPC, the
-statements of each leg through a pool of the benchmark's own, with the same vector, and the bare model. A search
-can take no less than the model and the slower leg. KBMESH_BENCH_CHUNKS names other sizes, the largest last:
-`10000,100000,1000000` takes an hour and more. Texts and vectors are those of `corpus`.
+statements of each leg through a pool of the benchmark's own, with the same vector, and the bare model. Search
+remembers no vectors here, so it can take no less than the model and the slower leg. KBMESH_BENCH_CHUNKS names
+other sizes, the largest last: `10000,100000,1000000` takes an hour and more. Texts and vectors are those of
+`corpus`.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from pydantic import SecretStr
 
 from deploy.embedded.benchmarks.bare import BareModel, bare_model
 from deploy.embedded.benchmarks.corpus import SEEN, Corpus, caller, load
-from deploy.embedded.benchmarks.recall import measure_recall, ms, planned_scan, timed, visibility
+from deploy.embedded.benchmarks.recall import measure_recall, ms, timed, visibility
 from deploy.embedded.benchmarks.report import log, report, report_ratio
 from deploy.embedded.stack import StackOptions, running_stack
 from kbmesh.embedding.v1 import embedding_pb2, embedding_pb2_grpc
@@ -34,6 +35,7 @@ from kbmesh.rpc import ChannelSettings, open_channel
 from kbmesh.search.v1 import search_pb2, search_pb2_grpc
 from services.search.adapters.postgres import SERVER_SETTINGS, PostgresPassages
 from services.search.domain.retrieval import QueryVector, Space
+from services.search.handlers.legs import plan_scan
 
 SIZES: Final = "10000,100000"
 CONNECTIONS: Final = 2  # that load
@@ -87,8 +89,10 @@ async def _bench_size(directory: Path, bare: BareModel, chunks: int, effort: Eff
         for service in ("SEARCH", "EMBEDDER")
         for key, value in {"MODE": "hs256", "SECRET": secret}.items()
     }
+    # The same questions are asked again and again.
+    settings = bare.settings | auth | {"KBMESH_SEARCH_QUERY_CACHE_ENTRIES": "0"}
     async with (
-        running_stack(StackOptions.throwaway(directory, bare.settings | auth), log) as stack,
+        running_stack(StackOptions.throwaway(directory, settings), log) as stack,
         open_pool(
             PostgresSettings(dsn=SecretStr(stack.postgres_dsn)), vectors=True, server_settings=SERVER_SETTINGS
         ) as pool,
@@ -157,7 +161,7 @@ class Client:
 
     async def legs(self, text: str, vector: QueryVector) -> tuple[float, float]:
         """Seconds of the vector leg's statements and of the keyword leg's, alone."""
-        scan = await planned_scan(self._store, self._visible)
+        scan = await plan_scan(self._visible, self._store)
         by_vector, _ = await timed(self._store.by_vector(vector, self._space, self._visible, scan))
         by_keywords, _ = await timed(self._store.by_keywords(text, self._visible, scan))
         return by_vector, by_keywords

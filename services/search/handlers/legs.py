@@ -56,9 +56,7 @@ async def ask_legs(
     """
     leg = _VectorLeg(text, store, embedder, deadline=time.monotonic() + remaining_s)
     async with _background(leg.encode() if mode.by_vector else _nothing()) as encoding:
-        all_chunks = await store.estimate_all_chunks()
-        visible_chunks = await store.count_chunks(visible, at_most=exact_up_to(all_chunks) + 1)
-        scan = choose_scan(visible_chunks, all_chunks)
+        scan = await plan_scan(visible, store)
         for tries in range(1, MAX_TRIES + 1):
             by_keywords = store.by_keywords(text, visible, scan) if mode.by_keywords else _nothing()
             async with _background(by_keywords) as keyword:
@@ -77,6 +75,13 @@ async def ask_legs(
         tuple((by_id[one.chunk_id], one.score) for one in chosen if one.chunk_id in by_id),
         "" if skipped is None else str(skipped),
     )
+
+
+async def plan_scan(visible: Visibility, store: PassageStore) -> Scan:
+    """Raises Unavailable: the database does not answer."""
+    all_chunks = await store.estimate_all_chunks()
+    visible_chunks = await store.count_chunks(visible, at_most=exact_up_to(all_chunks) + 1)
+    return choose_scan(visible_chunks, all_chunks)
 
 
 async def _nothing() -> Any:
