@@ -102,12 +102,15 @@ async def test_what_an_answer_says_once_or_in_two_ways_is_told(http: httpx.Async
     )
 
     answer = await http.post("/search", json={"query": "churn", "expand": 1})
+    context = await http.post("/context/retrieve", json={"query": "churn"})
 
-    assert answer.status_code == 200, answer.text
-    first, second = answer.json()["passages"]
-    assert (first["chunk_id"], first["content"]) == (str(fact), "Our churn is 2 percent. Counted monthly.")
-    assert (first["duplicates"], first["conflicts_with"]) == ([str(copy)], [str(other)])
-    assert (second["duplicates"], second["conflicts_with"]) == ([], [str(fact)])
+    assert (answer.status_code, context.status_code) == (200, 200), (answer.text, context.text)
+    passage = answer.json()["passages"][0]
+    assert (passage["chunk_id"], passage["content"]) == (str(fact), "Our churn is 2 percent. Counted monthly.")
+    for door in (answer, context):
+        first, second = door.json()["passages"]
+        assert (first["duplicates"], first["conflicts_with"]) == ([str(copy)], [str(other)])
+        assert (second["duplicates"], second["conflicts_with"]) == ([], [str(fact)])
 
 
 async def test_everything_that_search_takes_is_passed_on(http: httpx.AsyncClient, corpus: Corpus) -> None:

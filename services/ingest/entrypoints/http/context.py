@@ -61,6 +61,10 @@ class ContextPassageOut(BaseModel):
     headings: list[str]
     score: float
     reason: str
+    duplicates: list[UUID] = Field(description="Chunks that were left out since they say the same; at most 10.")
+    conflicts_with: list[UUID] = Field(
+        description="Chunks in the answer, of other tiers, that give other numbers for the same subject."
+    )
 
 
 class RetrieveOut(BaseModel):
