@@ -318,8 +318,8 @@ class Score(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     value: _builtins.float
     relevance: _builtins.float
-    """Reciprocal rank fusion of the legs of the mode, each weighted by the passage's share of the leg's best similarity:
-    1 for a passage that is first in each.
+    """How near the passage comes to the best of each leg of the mode: the mean of its shares of their best similarities,
+    squared; 1 for a passage that is first in each.
     """
     tier_weight: _builtins.float
     freshness: _builtins.float

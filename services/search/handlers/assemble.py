@@ -32,6 +32,8 @@ log = structlog.get_logger(__name__)
 STRATEGY_SHARE: Final = 0.8
 """Of the time that is left, so that what the others brought is answered when one is too slow."""
 
+_NO_SKILLS: Final = "skills_not_configured: this server has no skills service to ask"
+
 T = TypeVar("T")
 
 
@@ -93,9 +95,6 @@ async def assemble_context(
         retrieved.relaxed,
         query.budgets.total,
     )
-
-
-_NO_SKILLS: Final = "skills_not_configured: this server has no skills service to ask"
 
 
 async def _tried(strategy: Strategy, work: Callable[[], Awaitable[T]], timeout_s: float) -> _Tried[T]:
