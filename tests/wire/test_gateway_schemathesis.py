@@ -1,10 +1,12 @@
 """What the gateway does is what its OpenAPI document says, whatever it is sent."""
 
 import asyncio
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -25,6 +27,7 @@ from tests.support.events import TOPICS, serving
 from tests.support.gateway import ALICE, TEAM, bearer, make_gateway
 
 EXAMPLES = 30
+PARTS = 4  # every operation is in one; all of them together take too long for one test on a busy machine
 CHECKS = [
     status_code_conformance,
     content_type_conformance,
@@ -33,12 +36,13 @@ CHECKS = [
 ]
 
 
-async def test_every_answer_is_one_that_the_document_describes(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+async def test_every_answer_is_one_that_the_document_describes(part: int, pool: Pool, tmp_path: Path) -> None:
     gateway = make_gateway(pool, tmp_path / "store", TOPICS, allow_private=True)
     schema = schemathesis.openapi.from_dict(create_app(gateway).openapi()).exclude(path_regex="/events$")
     editor = bearer(ALICE, teams=(TEAM,), roles=("editor",))
     async with serving(gateway) as server:
-        for found in schema.get_all_operations():
+        for found in islice(schema.get_all_operations(), part, None, PARTS):
             assert isinstance(found, Ok)
             await asyncio.to_thread(_exercise, found.ok(), str(server.http.base_url), editor)
 
